@@ -25,13 +25,13 @@ class HostMemory : public BenchMemory {
   void Finish() override {}
 
  private:
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<CommArena> arena_;
   Buffer target_;
 };
 
-// Microseconds of `work`, median over the steps of the slowest rank in each step. Before each step
-// every rank prepares: writes its whole range, as backward does, or else an algorithm would find
-// data in the cache of the core that adds it.
+// Returns the time of `work` in microseconds: the slowest rank's time in each step, and the median
+// of these over the steps. `prepare` runs before each step and writes the rank's whole range, as
+// backward does. Without it, an algorithm would find the data in the cache of the core that adds.
 double MedianUs(Communicator& c, const BenchOptions& options, const std::function<void()>& prepare,
                 const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
@@ -79,11 +79,11 @@ std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions&
       memory.Finish();
     });
     const double gb_times_us = static_cast<double>(bytes) * 1e-3;  // bytes / us = MB/s
-    samples.push_back({.algorithm = host ? std::string(c.all_reduce_of(bytes)) : "nccl",
+    samples.push_back({.algorithm = host ? std::string(c.all_reduce_for(bytes)) : "nccl",
                        .ranks = c.size(),
                        .bytes = bytes,
                        .time_us_median = us,
-                       .bus_gb_per_s = AllReduceShare(c.size()) * gb_times_us / us,
+                       .bus_gb_per_s = AllReduceBusFactor(c.size()) * gb_times_us / us,
                        .copy_gb_per_s = gb_times_us / copy_us});
   }
   c.SetAllReduce(before);

@@ -1,4 +1,5 @@
-// Measures all-reduce beside the memory of the same machine at the same moment.
+// Benchmarks all-reduce, and memcpy on the same machine at the same time for comparison. `carole
+// bench allreduce` and `carole doctor` run it.
 #pragma once
 
 #include <span>
@@ -19,27 +20,28 @@ struct BenchOptions {
 struct AllReduceSample {
   std::string algorithm;
   int ranks = 0;
-  size_t bytes = 0;           // of each rank's range, fp32
-  double time_us_median = 0;  // over steps, of the slowest rank in each
-  double bus_gb_per_s = 0;    // 2(p-1)/p * bytes / time: what each rank has to send and receive
-  double copy_gb_per_s =
-      0;  // memcpy of so many bytes by all ranks at once: bytes copied per second and rank
+  size_t bytes = 0;           // of each rank's range of fp32
+  double time_us_median = 0;  // median over steps of the slowest rank's time in each step
+  double bus_gb_per_s = 0;    // "bus bandwidth": AllReduceBusFactor(ranks) * bytes / time
+  double copy_gb_per_s = 0;   // memcpy of `bytes` by all ranks at once: bytes per second and rank
 };
 
-// What is summed, and copied to compare: a device's memory. Each call may return before its work is
-// done, which comes in the order of the calls.
+// The memory to reduce, and to copy for comparison: an arena, or a device's memory. Calls may
+// return before their work is done. Work is done in the order of the calls.
 class BenchMemory {
  public:
   virtual ~BenchMemory() = default;
-  virtual std::span<float> range() = 0;  // of the largest size
-  virtual void Copy(size_t bytes) = 0;   // from the range to another place
-  virtual void Finish() = 0;             // returns when all work is done
+  virtual std::span<float> range() = 0;  // long enough for the largest size
+  virtual void Copy(size_t bytes) = 0;   // copies from the range to a second buffer
+  virtual void Finish() = 0;             // blocks until all work is done
 };
 
-// One sample for each size; the same on every rank. Collective. The range lies in an arena, unless
-// `memory` says otherwise: then "nccl" is the algorithm. Afterwards the communicator's algorithm is
-// as it was. With 2(p-1)/p * copy_gb_per_s the memory bounds the bus number of an algorithm that
-// reads and writes each byte of each rank once.
+// Measures all-reduces of each size. Returns one sample for each size, the same on every rank. The
+// range is in an arena if `memory` is null; else it is memory.range() and the reported algorithm is
+// "nccl". Restores the communicator's algorithm. Collective.
+//
+// The bandwidth of memory bounds algorithms that read and write each byte of each rank once: their
+// bus_gb_per_s is at most 2(p-1)/p * copy_gb_per_s for p ranks.
 std::vector<AllReduceSample> BenchAllReduce(Communicator& communicator,
                                             const BenchOptions& options = {},
                                             BenchMemory* memory = nullptr);

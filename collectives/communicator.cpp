@@ -12,8 +12,8 @@ std::string_view Name(RankPhase phase) {
       return "forward";
     case RankPhase::kBackward:
       return "backward";
-    case RankPhase::kSums:
-      return "sums";
+    case RankPhase::kReduction:
+      return "reduction";
     case RankPhase::kOptimizer:
       return "optimizer";
     case RankPhase::kEvaluation:

@@ -1,19 +1,21 @@
-// Communicator: the collectives that training needs, among `size` ranks, on ranges of memory.
+// Communicator: the collective operations that training needs, on ranges of memory, among all ranks
+// of a job.
 //
-// Backends: local/ (ranks are threads of one process: tests, and one process alone), mpi/
-// (processes). Memory of GPUs is summed by nccl/ under the same contract (device_sums.h).
+// Implementations: local/ (the ranks are threads of one process; for tests, and for a process that
+// runs alone) and mpi/ (the ranks are processes). Both share the engine in engine/. GPU memory is
+// reduced by nccl/ under the same rules (device_all_reduce.h).
 //
-// Contract
-//   - Every rank calls the same operations in the same order with the same count and tag. Ranks
-//     compare (sequence number, operation, count, type, algorithm, tag) before a sum is believed; a
-//     difference throws CommError that names both ranks and both values.
-//   - Asynchronous operations run on the communicator's own thread, in the order of the calls; call
-//     from one thread. The memory must stay alive and untouched until Wait() returned. Several may
-//     be in flight.
-//   - No wait lasts forever: after options.deadline_seconds Wait() throws CommError that names
-//     operation, tag and the ranks that have not come. After any CommError the communicator is
-//     unusable.
-//   - All ranks end with bitwise the same result.
+// Rules for callers
+//   - Every rank calls the same operations in the same order, with the same count and tag. Before
+//     data moves, the ranks compare a header of the operation: sequence number, operation, count,
+//     type, algorithm, address in an arena, and tag. If headers differ, every rank throws CommError
+//     with the names of two ranks and both values.
+//   - Asynchronous operations run on the communicator's own thread, in the order of the calls. All
+//     calls come from one thread. The memory must stay alive and untouched until Wait() returns.
+//     Several operations may be in flight.
+//   - No wait lasts forever. After options.deadline_seconds Wait() throws CommError, which names
+//     the operation, its tag and the missing ranks. The communicator is unusable after a CommError.
+//   - All ranks end with bitwise identical results.
 #pragma once
 
 #include <chrono>
@@ -26,174 +28,193 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/device_sums.h"
+#include "collectives/device_all_reduce.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::collectives {
 
-// What each rank sends in a ring's all-reduce, of the bytes that it sums: the "bus bandwidth" of
-// NCCL's tests counts these.
-constexpr double AllReduceShare(int ranks) { return 2.0 * (ranks - 1) / ranks; }
+// Bytes that each rank of a ring all-reduce sends, divided by the bytes of its range. NCCL's tests
+// multiply with this factor to get the "bus bandwidth".
+constexpr double AllReduceBusFactor(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
-// What an operation is for: compared between ranks, and named in errors and stall reports.
+// Identifies an operation. The ranks compare tags, and errors and stall reports show them.
 struct Tag {
-  std::string_view what =
-      "";  // "gradients", "weights", … ; must outlive the operation (use literals)
+  // Purpose of the operation, such as "gradients" or "weights". Must outlive the operation: use
+  // string literals.
+  std::string_view what = "";
   int64_t step = 0;
   int32_t bucket = 0;
-  uint64_t plan = 0;  // hash of the bucket plan, or 0
-  // Fp32 may travel as options.wire_dtype: gradients, whose rounding averages out. A moving average
-  // would stand still where its changes are smaller than a rounding.
+  uint64_t plan = 0;  // hash of the bucket plan (HashOfPlan), or 0
+  // Whether fp32 may travel as options.wire_dtype. True for gradients, whose rounding errors
+  // average out. False for moving averages: they would stop moving once changes are smaller than
+  // rounding.
   bool may_round = false;
 };
 
-// An asynchronous operation in flight. Wait() at most once from one thread; an error of the
-// operation is thrown there.
+// An asynchronous operation in flight.
 class Pending {
  public:
   virtual ~Pending() = default;
+  // Blocks until the operation is complete. Call it at most once, from one thread. Throws the
+  // operation's error.
   virtual void Wait() = 0;
+  // Returns whether Wait() would return at once.
   virtual bool Done() const = 0;
 };
 
-// Memory that collectives reduce fastest, for instance a window shared by the ranks of a host. Used
-// and destroyed before its communicator; shared memory goes back to the system when the
-// communicator ends.
-class Arena {
+// Memory that collectives reduce fastest, such as a window shared by the ranks of a host. Ranges
+// outside of arenas work too, but need extra copies. Destroy an arena before its communicator; the
+// system gets shared memory back when the communicator is destroyed.
+class CommArena {
  public:
-  virtual ~Arena() = default;
+  virtual ~CommArena() = default;
   virtual std::byte* data() const = 0;
-  virtual size_t size() const = 0;
+  virtual size_t size() const = 0;  // bytes
 };
 
-// What a rank is doing: named in the stall reports of those who wait for it.
+// What a rank is doing. Stall reports of the ranks that wait for it show this.
 enum class RankPhase : int32_t {
   kStarting,
   kInput,
   kForward,
   kBackward,
-  kSums,  // waiting for the sums of buckets
+  kReduction,  // waits for the all-reduces of gradient buckets
   kOptimizer,
   kEvaluation,
   kSaving,
 };
 std::string_view Name(RankPhase phase);
 
-// An operation that is through, for traces. Times are this rank's steady clock.
+// A completed operation, for traces. Times are this rank's steady clock.
 struct CollectiveRecord {
   using Time = std::chrono::steady_clock::time_point;
 
   std::string_view operation;  // "all_reduce", … ; a literal
-  std::string_view what;       // of the tag; valid during the call
-  std::string_view algorithm;  // row of algorithms.h, or "": not an all-reduce
+  std::string_view what;       // Tag::what; valid only during the observer's call
+  std::string_view algorithm;  // name of a row in algorithms.h; "" unless it is an all-reduce
   int64_t step = 0;
   int32_t bucket = 0;
   size_t bytes = 0;  // of this rank's range
-  Time start;        // it was this operation's turn
-  Time agreed;       // all ranks had come
+  Time start;        // this rank was ready: all earlier operations were complete
+  Time all_arrived;  // all ranks were ready and their headers matched
   Time end;
 };
 
-// How this rank waited since the statistics were last taken.
+// How long this rank waited since the last TakeWaitStats().
 struct WaitStats {
-  double waited_seconds = 0;  // at all-reduces, for ranks that came later
-  double link_seconds = 0;    // of rings, at the pace at which the left neighbor's first turn came
+  // Seconds in all-reduces from this rank's arrival to the arrival of the last rank.
+  double waited_seconds = 0;
+  // Estimated seconds that the ring all-reduces would take if every link were as fast as the link
+  // from the left neighbor. Measured in the first turn of each ring.
+  double link_seconds = 0;
 };
 
 struct CommunicatorOptions {
-  double warn_seconds = 10;          // a stall is reported in the log after this long
-  double deadline_seconds = 60;      // and ends the operation with CommError after this long
-  std::string all_reduce = "auto";   // name of a row of algorithms.h, or "auto"
-  std::string choices_path;          // of the file that keeps what "auto" found; "": it is not kept
-  std::string wire_dtype = "fp32";   // of what may be rounded, between hosts: "fp32" or "bf16"
-  size_t segment_bytes = 512 << 10;  // of a message in flight
-  int ranks_per_host = 0;  // for tests: pretend that hosts hold so many ranks; 0: as it is
+  double warn_seconds = 10;         // after this long, the log reports a stall
+  double deadline_seconds = 60;     // after this long, a stalled operation throws CommError
+  std::string all_reduce = "auto";  // name of a row in algorithms.h, or "auto"
+  std::string choices_path;         // file that keeps the choices of "auto"; "" keeps none
+  // "fp32" or "bf16": the type in which fp32 travels between hosts where Tag::may_round is set.
+  std::string wire_dtype = "fp32";
+  size_t segment_bytes = 512 << 10;  // size of a message in flight
+  int ranks_per_host = 0;  // for tests: pretend that each host has this many ranks; 0: real hosts
 };
 
+// One rank's connection to all ranks of the job. Operations are collective: all ranks call them in
+// the same order, from one thread each. They throw CommError if ranks are gone, late, or disagree.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int local_rank() const = 0;  // among the ranks of this machine
-  virtual int local_size() const = 0;
-  virtual int num_hosts() const = 0;                      // whose ranks share memory
+  virtual int local_rank() const = 0;  // number of this rank among the ranks of this machine
+  virtual int local_size() const = 0;  // number of ranks on this machine
+  virtual int num_hosts() const = 0;   // groups of ranks that share memory
   virtual const std::string& NameOf(int rank) const = 0;  // "rank 3 (host)"
 
-  // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.
-  virtual std::unique_ptr<Arena> AllocateArena(size_t bytes) = 0;
+  // Returns zeroed memory, aligned to Buffer::kAlignment. Collective: every rank asks for the same
+  // size.
+  virtual std::unique_ptr<CommArena> AllocateArena(size_t bytes) = 0;
 
-  // Sums `data` over all ranks, in place; in its own precision, unless tag.may_round lets fp32
-  // travel rounded.
+  // Starts the sum of `data` over all ranks, in place. Sums in the precision of `data`; fp32 may be
+  // rounded on the wire if tag.may_round is set.
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) = 0;
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<double> data, const Tag& tag) = 0;
 
-  // in: size() pieces of out.size() elements; out: this rank's piece of the sum over all ranks. The
-  // two do not overlap; what `in` holds afterwards is not specified. Always exact on the wire.
+  // Sums `in` over all ranks and returns this rank's piece of the sum in `out`. `in` holds size()
+  // pieces of out.size() elements; its content is unspecified afterwards. `in` and `out` must not
+  // overlap. Never rounds on the wire. Blocks.
   virtual void ReduceScatter(std::span<float> in, std::span<float> out, const Tag& tag) = 0;
   virtual void ReduceScatter(std::span<double> in, std::span<double> out, const Tag& tag) = 0;
 
-  // The root's bytes on every rank.
+  // Copies the root's bytes to every rank. Blocks.
   virtual void Broadcast(std::span<std::byte> data, int root, const Tag& tag) = 0;
 
-  // out holds size() pieces of in.size() bytes, rank by rank.
+  // Gathers in.size() bytes of each rank into `out`, in the order of ranks. `out` holds size() *
+  // in.size() bytes. Blocks.
   virtual void AllGather(std::span<const std::byte> in, std::span<std::byte> out,
                          const Tag& tag) = 0;
 
+  // Returns when every rank has called it.
   virtual void Barrier(const Tag& tag) = 0;
 
-  // The all-reduce algorithm from the next call on: the same on every rank, as part of the
-  // contract. Throws UsageError when there is no such row or it does not fit the hosts. With "auto"
-  // the first sum of each type and of each power of two of its bytes measures the rows that fit, on
-  // all ranks together, and the fastest is kept, for later jobs too (auto_choice.h).
+  // Selects the all-reduce algorithm from the next call on. All ranks must select the same one; the
+  // headers are compared. With "auto", the first all-reduce of each type and each power of two of
+  // its bytes measures the candidate algorithms on all ranks. The fastest is kept, for later jobs
+  // too (auto_choice.h). Throws UsageError if the name is unknown or does not fit the hosts.
   virtual void SetAllReduce(std::string_view name) = 0;
-  virtual std::string_view all_reduce() const = 0;  // the row set, or "auto"
-  // The row that sums of so many bytes use; "auto" before the first of them.
-  virtual std::string_view all_reduce_of(size_t bytes) const = 0;
+  virtual std::string_view all_reduce() const = 0;  // the selected algorithm, or "auto"
+  // The algorithm for all-reduces of this many bytes; "auto" before the first of them.
+  virtual std::string_view all_reduce_for(size_t bytes) const = 0;
 
-  // Says what this rank is doing from now on. Cheap; any one thread.
+  // Announces what this rank is doing from now on, for stall reports. Cheap. Call it from one
+  // thread, which may be any thread.
   virtual void SetPhase(RankPhase phase, int64_t step) = 0;
 
-  // From now on all-reduces of memory that `sums` holds are theirs, by the same contract: started
-  // and awaited in the order of the device's stream, the host waits for nothing but the start. No
-  // other operation takes such memory. (device_sums.h)
-  virtual void SetDeviceSums(std::unique_ptr<DeviceSums> sums) = 0;
+  // From now on `device` performs the all-reduces of memory that it holds. They start and are
+  // awaited in the order of the device's stream; the host waits only until they are enqueued. Other
+  // operations do not accept device memory. (device_all_reduce.h)
+  virtual void SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce> device) = 0;
 
-  // Sums of the device that its stream recorded, all at once: calls `launch`, which enqueues them
-  // again, when all ranks have come to this with the same tag; waits for no sum, whose ends are
-  // watched all the same. Nothing else may be in flight. (src/backend/backend.h: Recording)
+  // Replays captured device work that contains all-reduces. Calls `launch`, which enqueues that
+  // work, once all ranks have called Replay() with the same tag. Does not wait for the all-reduces;
+  // the deadline still applies to them. No other operation may be in flight.
+  // (src/backend/backend.h: CapturedWork)
   virtual void Replay(const std::function<void()>& launch, const Tag& tag) = 0;
 
-  // Gets every operation that is through (on a device: under way), on the thread that ran it, which
-  // it must not hold up; set it while nothing is in flight. None by default; none with one rank.
+  // Sets a function that gets a record of every completed operation; of device operations, when
+  // they are enqueued. It runs on the thread that ran the operation and must return quickly. Set it
+  // while nothing is in flight. Default: none. A job with one rank has no records.
   virtual void SetObserver(std::function<void(const CollectiveRecord&)> observer) = 0;
 
-  // Seconds to add to this rank's steady clock for rank 0's; 0 on rank 0's host. Collective,
-  // measured at each call; the error is at most half a round trip of the network.
+  // Returns the seconds to add to this rank's steady clock to get the clock of rank 0; 0 on rank
+  // 0's host. Collective; measures anew at each call. The error is at most half a network round
+  // trip.
   virtual double ClockOffset() = 0;
 
-  // What has been gathered since the last call.
+  // Returns the statistics collected since the last call, and resets them.
   virtual WaitStats TakeWaitStats() = 0;
 
-  // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations
-  // throw).
+  // Ends the whole job at once with this exit code (MPI_Abort). With local ranks, makes every
+  // rank's operations throw instead.
   virtual void Abort(int exit_code) = 0;
 
-  // Start and wait. Cheaper than the two calls when nothing else is in flight: no change of
-  // threads.
+  // AllReduceAsync() and Wait() in one call. Cheaper when nothing else is in flight, because no
+  // thread switch is needed.
   virtual void AllReduce(std::span<float> data, const Tag& tag) = 0;
   virtual void AllReduce(std::span<double> data, const Tag& tag) = 0;
 };
 
-// How many ranks say yes.
+// Returns the number of ranks for which `yes` is true. Collective.
 inline int CountRanks(Communicator& communicator, bool yes, const Tag& tag) {
   double count = yes ? 1 : 0;
   communicator.AllReduce(std::span(&count, 1), tag);
   return static_cast<int>(count);
 }
 
-// What each rank says, rank by rank; as many values of each.
+// Returns the values of all ranks, in the order of ranks. Every rank contributes equally many.
+// Collective.
 template <typename T>
 std::vector<T> AllGatherValues(Communicator& communicator, std::span<const T> mine,
                                const Tag& tag) {

@@ -1,6 +1,6 @@
 // AlexNet v2 (Krizhevsky 2014, "One weird trick", without local response normalization) and
-// OverFeat (Sermanet et al. 2013) as TF-Slim has them. The dense layers are convolutions over the
-// whole map.
+// OverFeat (Sermanet et al. 2013), as TF-Slim defines them. The dense layers are implemented as
+// convolutions, the first one over the whole map.
 #include <array>
 #include <string>
 
@@ -10,25 +10,26 @@
 namespace carole::nets {
 namespace {
 
-// One convolution of the body; the pooling that follows it has the convolution's number.
+// A convolution, and the max pooling after it. Both have the same number in their names.
 struct Stage {
   ConvGeometry conv;
-  int64_t pool_window = 0;  // 0: none
+  int64_t pool_window = 0;  // 0: no pooling
 };
 
 ValueId Body(NetBuilder& b, ValueId x, const std::array<Stage, 5>& stages,
              const LayerOptions& layer) {
   for (size_t i = 0; i < stages.size(); ++i) {
     const std::string number = std::to_string(i + 1);
-    x = b.Collect("conv" + number, Conv2d(b, x, "conv" + number, stages[i].conv, layer));
+    x = b.ScopedEndPoint("conv" + number, Conv2d(b, x, "conv" + number, stages[i].conv, layer));
     if (stages[i].pool_window == 0) continue;
-    x = b.Collect("pool" + number,
-                  MaxPool2d(b, x, "pool" + number, {.window = stages[i].pool_window}));
+    x = b.ScopedEndPoint("pool" + number,
+                         MaxPool2d(b, x, "pool" + number, {.window = stages[i].pool_window}));
   }
   return x;
 }
 
-// Layers fc6 and fc7, and the logits, whose biases start at 0.
+// The layers fc6 and fc7 and the logits. The initial biases of the logits are 0, those of the
+// others 0.1.
 NetOutput Head(NetBuilder& b, ValueId x, const DenseGeometry& geometry) {
   LayerOptions dense{.weights = Initializer::TruncatedNormal(0.005),
                      .biases = Initializer::Constant(0.1),

@@ -1,5 +1,5 @@
-// CifarNet as TF-Slim has it (after Krizhevsky's cuda-convnet). Only the two hidden dense layers
-// are regularized.
+// CifarNet as TF-Slim defines it (after Krizhevsky's cuda-convnet). Only the two hidden dense
+// layers have L2 regularization.
 #include "nets/layers/layers.h"
 #include "nets/nets.h"
 

@@ -1,7 +1,9 @@
-// The ImageNet ResNet of TensorFlow's official models (v2, full preactivation), with its names:
-// convolutions and batch norms are numbered through the whole net. Unlike TF-Slim's, the first
-// block of each layer projects its input and takes the stride, nothing but the last layer has a
-// bias, and weight decay is on every trainable variable.
+// The ImageNet ResNet of TensorFlow's official models (v2, full pre-activation), with its names.
+// Convolutions and batch norms have running numbers through the whole net. Differences from
+// TF-Slim's ResNets:
+// - The first block of each block layer has the stride and a projection shortcut.
+// - Only the last layer has a bias.
+// - All trainable variables have L2 regularization.
 #include <array>
 #include <cmath>
 #include <string>
@@ -15,7 +17,7 @@ namespace {
 
 struct Variant {
   bool bottleneck;
-  std::array<int, 4> blocks;  // of each layer
+  std::array<int, 4> blocks;  // in each block layer
 };
 
 constexpr BatchNormOptions kNorm{.decay = 0.997, .epsilon = 1e-5, .gamma = true, .l2 = true};
@@ -46,7 +48,8 @@ class ImagenetResnet {
   }
 
  private:
-  // Deviation 1/sqrt(fan in) before truncation, as TensorFlow 1.4 has it.
+  // The initial weights have a standard deviation of 1/sqrt(fan_in) before truncation, as in
+  // TensorFlow 1.4.
   ValueId Conv(ValueId x, int64_t outputs, int64_t window, int64_t stride = 1) {
     const double fan_in = static_cast<double>(window * window * b_.shape(x)[1]);
     const LayerOptions layer{.weights = Initializer::TruncatedNormal(1 / std::sqrt(fan_in)),
@@ -66,7 +69,8 @@ class ImagenetResnet {
     return BatchNorm(b_, x, Numbered("batch_normalization", norms_++), kNorm, Activation::kRelu);
   }
 
-  // shortcut + branch(p), p = ReLU(batch norm(x)); a projection starts at p.
+  // Returns shortcut + branch(p), with p = ReLU(batch norm(x)). The shortcut is x, or a projection
+  // of p.
   ValueId Block(ValueId x, int64_t width, int64_t stride, bool project) {
     const int64_t outputs = variant_.bottleneck ? 4 * width : width;
     const ValueId p = Norm(x);

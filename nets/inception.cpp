@@ -12,9 +12,10 @@ namespace {
 
 constexpr double kDropoutKeep = 0.8;
 
-Step Pool(Step::Kind kind, std::string_view prefix, std::string_view place, int64_t window) {
+LayerSpec Pool(LayerSpec::Kind kind, std::string_view prefix, std::string_view position,
+               int64_t window) {
   return {.kind = kind,
-          .name = fmt::format("{}_{}_{}x{}", prefix, place, window, window),
+          .name = fmt::format("{}_{}_{}x{}", prefix, position, window, window),
           .geometry = {.outputs = 0, .window = window}};
 }
 
@@ -23,14 +24,15 @@ ValueId Concat(NetBuilder& b, const std::vector<ValueId>& parts) {
   return ops::Concat(b.graph(), parts);
 }
 
-// Logits. Whatever the convolutions' weights, dense ones start as Xavier has it.
+// Adds a dense layer that gives logits. Its initializer is Xavier's, whatever that of the
+// convolutions is.
 ValueId Dense(NetBuilder& b, ValueId x, std::string_view name, const LayerOptions& layer) {
   LayerOptions linear = layer.Linear();
   linear.weights = Initializer::XavierUniform();
   return FullyConnected(b, x, name, b.num_classes(), linear);
 }
 
-// In the current scope: the end points that every head ends with.
+// Adds the end points that every head ends with, in the current scope.
 NetOutput Finish(NetBuilder& b, ValueId logits) {
   b.EndPoint("Logits", logits);
   return {.logits = logits,
@@ -39,82 +41,83 @@ NetOutput Finish(NetBuilder& b, ValueId logits) {
 
 }  // namespace
 
-LayerOptions Layer(const Initializer& weights) {
+LayerOptions FamilyLayerOptions(const Initializer& weights) {
   return {.weights = weights,
           .l2_weights = true,
           .batch_norm = BatchNormOptions{.decay = 0.9997, .epsilon = 0.001}};
 }
 
-Step Step::Stride(int64_t stride) const {
-  Step changed = *this;
+LayerSpec LayerSpec::Stride(int64_t stride) const {
+  LayerSpec changed = *this;
   changed.geometry.stride = stride;
   return changed;
 }
 
-Step Step::Valid() const {
-  Step changed = *this;
+LayerSpec LayerSpec::Valid() const {
+  LayerSpec changed = *this;
   changed.geometry.pad = Pad::kValid;
   return changed;
 }
 
-Step Step::Named(std::string_view irregular_name) const {
-  Step changed = *this;
+LayerSpec LayerSpec::Named(std::string_view irregular_name) const {
+  LayerSpec changed = *this;
   changed.name = irregular_name;
   return changed;
 }
 
-Step Step::Weights(const Initializer& initializer) const {
-  Step changed = *this;
+LayerSpec LayerSpec::Weights(const Initializer& initializer) const {
+  LayerSpec changed = *this;
   changed.weights = initializer;
   return changed;
 }
 
-Step Conv(std::string_view place, Window window, int64_t outputs) {
-  return {.kind = Step::kConv,
-          .name = fmt::format("Conv2d_{}_{}x{}", place, window.h, window.w),
+LayerSpec Conv(std::string_view position, Window window, int64_t outputs) {
+  return {.kind = LayerSpec::kConv,
+          .name = fmt::format("Conv2d_{}_{}x{}", position, window.h, window.w),
           .geometry = {.outputs = outputs, .window = window}};
 }
 
-Step MaxPool(std::string_view place, int64_t window) {
-  return Pool(Step::kMaxPool, "MaxPool", place, window);
+LayerSpec MaxPool(std::string_view position, int64_t window) {
+  return Pool(LayerSpec::kMaxPool, "MaxPool", position, window);
 }
 
-Step AveragePool(std::string_view place, int64_t window) {
-  return Pool(Step::kAveragePool, "AvgPool", place, window);
+LayerSpec AveragePool(std::string_view position, int64_t window) {
+  return Pool(LayerSpec::kAveragePool, "AvgPool", position, window);
 }
 
-Step Split(std::vector<Step> parts) {
-  return {.kind = Step::kSplit,
+LayerSpec Split(std::vector<LayerSpec> parts) {
+  return {.kind = LayerSpec::kSplit,
           .name = {},
           .geometry = {.outputs = 0, .window = 1},
           .parts = std::move(parts)};
 }
 
-ValueId Apply(NetBuilder& b, ValueId x, const Step& step, const LayerOptions& layer) {
-  const ConvGeometry& geometry = step.geometry;
+ValueId Apply(NetBuilder& b, ValueId x, const LayerSpec& spec, const LayerOptions& layer) {
+  const ConvGeometry& geometry = spec.geometry;
   const PoolGeometry pool{
       .window = geometry.window, .stride = geometry.stride, .pad = geometry.pad};
-  switch (step.kind) {
-    case Step::kConv: {
+  switch (spec.kind) {
+    case LayerSpec::kConv: {
       LayerOptions own = layer;
-      if (step.weights) own.weights = *step.weights;
-      return Conv2d(b, x, step.name, geometry, own);
+      if (spec.weights) own.weights = *spec.weights;
+      return Conv2d(b, x, spec.name, geometry, own);
     }
-    case Step::kMaxPool:
-      return MaxPool2d(b, x, step.name, pool);
-    case Step::kAveragePool:
-      return AveragePool2d(b, x, step.name, pool);
-    case Step::kSplit: {
+    case LayerSpec::kMaxPool:
+      return MaxPool2d(b, x, spec.name, pool);
+    case LayerSpec::kAveragePool:
+      return AveragePool2d(b, x, spec.name, pool);
+    case LayerSpec::kSplit: {
       std::vector<ValueId> parts;
-      for (const Step& part : step.parts) parts.push_back(Apply(b, x, part, layer));
+      for (const LayerSpec& part : spec.parts) parts.push_back(Apply(b, x, part, layer));
       return Concat(b, parts);
     }
   }
-  CAROLE_CHECK(false, "{}: unknown kind of step", step.name);
+  CAROLE_CHECK(false, "{}: unknown kind of layer", spec.name);
 }
 
-ValueId Stem(NetBuilder& b, ValueId x, const std::vector<Step>& steps, const LayerOptions& layer) {
-  for (const Step& step : steps) x = b.EndPoint(step.name, Apply(b, x, step, layer));
+ValueId Stem(NetBuilder& b, ValueId x, const std::vector<LayerSpec>& specs,
+             const LayerOptions& layer) {
+  for (const LayerSpec& spec : specs) x = b.EndPoint(spec.name, Apply(b, x, spec, layer));
   return x;
 }
 
@@ -124,7 +127,7 @@ ValueId Branches(NetBuilder& b, ValueId x, const std::vector<Branch>& branches,
   for (const Branch& branch : branches) {
     const auto scope = b.Enter(fmt::format("Branch_{}", results.size()));
     ValueId y = x;
-    for (const Step& step : branch) y = Apply(b, y, step, layer);
+    for (const LayerSpec& spec : branch) y = Apply(b, y, spec, layer);
     results.push_back(y);
   }
   return Concat(b, results);
@@ -136,7 +139,7 @@ ValueId Mixed(NetBuilder& b, ValueId x, std::string_view name, const std::vector
   return b.EndPoint(std::string(name), Branches(b, x, branches, layer));
 }
 
-std::vector<Step> StemOfV3() {
+std::vector<LayerSpec> InceptionV3Stem() {
   return {
       Conv("1a", 3, 32).Stride(2).Valid(), Conv("2a", 3, 32).Valid(), Conv("2b", 3, 64),
       MaxPool("3a").Stride(2).Valid(),     Conv("3b", 1, 80).Valid(), Conv("4a", 3, 192).Valid(),

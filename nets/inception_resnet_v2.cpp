@@ -1,5 +1,5 @@
-// Inception-ResNet v2 (Szegedy et al. 2016) as TF-Slim has it: Inception blocks whose scaled result
-// is added to their input.
+// Inception-ResNet v2 (Szegedy et al. 2016) as TF-Slim defines it: Inception blocks whose result is
+// scaled and added to their input.
 #include <fmt/format.h>
 
 #include "nets/inception.h"
@@ -11,8 +11,8 @@ namespace {
 
 using namespace inception;
 
-// The only layer of a branch has no place in its name.
-Step OnlyConv(int64_t outputs) { return Conv("", 1, outputs).Named("Conv2d_1x1"); }
+// A branch with a single layer. Its name contains no position.
+LayerSpec OnlyConv(int64_t outputs) { return Conv("", 1, outputs).Named("Conv2d_1x1"); }
 
 std::vector<Branch> Mixed5b() {
   return {{OnlyConv(96)},
@@ -21,7 +21,7 @@ std::vector<Branch> Mixed5b() {
           {AveragePool("0a"), Conv("0b", 1, 64)}};
 }
 
-// From 35x35 to 17x17 pixels, and from 17x17 to 8x8.
+// These reduce the map: 6a from 35x35 to 17x17 pixels, 7a from 17x17 to 8x8.
 std::vector<Branch> Mixed6a() {
   return {{Conv("1a", 3, 384).Stride(2).Valid()},
           {Conv("0a", 1, 256), Conv("0b", 3, 256), Conv("1a", 3, 384).Stride(2).Valid()},
@@ -34,13 +34,14 @@ std::vector<Branch> Mixed7a() {
           {MaxPool("1a").Stride(2).Valid()}};
 }
 
+// A residual block: x + scale * branches(x), then the activation.
 struct Residual {
   std::vector<Branch> branches;
   double scale;
   Activation activation = Activation::kRelu;
 };
 
-// Named after the size of their map.
+// The blocks are named after the size of their map.
 Residual Block35() {
   return {.branches = {{OnlyConv(32)},
                        {Conv("0a", 1, 32), Conv("0b", 3, 32)},
@@ -72,14 +73,14 @@ ValueId Apply(NetBuilder& b, ValueId x, const std::string& name, const Residual&
 
 NetOutput InceptionResnetV2(NetBuilder& b, ValueId x) {
   const auto scope = b.Enter("InceptionResnetV2");
-  LayerOptions layer = Layer(Initializer::XavierUniform());
+  LayerOptions layer = FamilyLayerOptions(Initializer::XavierUniform());
   layer.l2_biases = true;
   const auto repeat = [&](const char* name, int times, const Residual& block) {
     for (int i = 1; i <= times; ++i) {
       x = Apply(b, x, fmt::format("{}_{}", name, i), block, layer);
     }
   };
-  x = Stem(b, x, StemOfV3(), layer);
+  x = Stem(b, x, InceptionV3Stem(), layer);
   x = Mixed(b, x, "Mixed_5b", Mixed5b(), layer);
   repeat("Repeat/block35", 10, Block35());
   x = Mixed(b, x, "Mixed_6a", Mixed6a(), layer);

@@ -1,5 +1,5 @@
-// Inception v1, "GoogLeNet" (Szegedy et al. 2014, "Going Deeper with Convolutions") as TF-Slim has
-// it: with batch norm, 3x3 in place of 5x5 convolutions, no auxiliary heads.
+// Inception v1, "GoogLeNet" (Szegedy et al. 2014, "Going Deeper with Convolutions"), as TF-Slim
+// defines it: with batch norm, with 3x3 instead of 5x5 convolutions, without auxiliary heads.
 #include "nets/inception.h"
 #include "nets/nets.h"
 
@@ -8,13 +8,14 @@ namespace {
 
 using namespace inception;
 
+// The output channels of a block's convolutions, by branch.
 struct Widths {
   const char* name;
   int64_t b0, b1[2], b2[2], b3;
   const char* last_of_b2 = "Conv2d_0b_3x3";
 };
 
-// A block's branches: 1x1; 1x1, 3x3; 1x1, 3x3; max, 1x1.
+// Adds blocks of four branches: 1x1; 1x1, 3x3; 1x1, 3x3; max pooling, 1x1.
 ValueId Blocks(NetBuilder& b, ValueId x, const std::vector<Widths>& blocks,
                const LayerOptions& layer) {
   for (const Widths& w : blocks) {
@@ -32,7 +33,7 @@ ValueId Blocks(NetBuilder& b, ValueId x, const std::vector<Widths>& blocks,
 
 NetOutput InceptionV1(NetBuilder& b, ValueId x) {
   const auto scope = b.Enter("InceptionV1");
-  const LayerOptions layer = Layer(Initializer::TruncatedNormal(0.01));
+  const LayerOptions layer = FamilyLayerOptions(Initializer::TruncatedNormal(0.01));
   x = Stem(b, x,
            {Conv("1a", 7, 64).Stride(2), MaxPool("2a").Stride(2), Conv("2b", 1, 64),
             Conv("2c", 3, 192), MaxPool("3a").Stride(2)},
@@ -56,7 +57,7 @@ NetOutput InceptionV1(NetBuilder& b, ValueId x) {
              layer);
   const ConvHead head{
       .pool = "AvgPool_0a_7x7", .logits = "Conv2d_0c_1x1", .window = 7, .pre_logits = false};
-  return AddConvHead(b, x, head, Layer(Initializer::He()));
+  return AddConvHead(b, x, head, FamilyLayerOptions(Initializer::He()));
 }
 
 }  // namespace carole::nets

@@ -1,5 +1,5 @@
-// Inception v2, "BN-Inception" (Ioffe & Szegedy 2015) as TF-Slim has it: the first layer is a
-// separable convolution, with a bias and without batch norm.
+// Inception v2, "BN-Inception" (Ioffe & Szegedy 2015), as TF-Slim defines it: the first layer is a
+// separable convolution with a bias and without batch norm.
 #include "nets/inception.h"
 #include "nets/nets.h"
 
@@ -8,21 +8,23 @@ namespace {
 
 using namespace inception;
 
-// The first convolution of a branch that goes on, and one behind a pooling.
-Step Reducer(int64_t outputs) {
+// Reducer: the first convolution of a branch that has more layers. Projection: the convolution
+// after a pooling.
+LayerSpec Reducer(int64_t outputs) {
   return Conv("0a", 1, outputs).Weights(Initializer::TruncatedNormal(0.09));
 }
-Step Projection(int64_t outputs) {
+LayerSpec Projection(int64_t outputs) {
   return Conv("0b", 1, outputs).Weights(Initializer::TruncatedNormal(0.1));
 }
 
+// The output channels of a block's convolutions, by branch.
 struct Widths {
   const char* name;
   int64_t b0, b1[2], b2[3], b3;
-  Step pool = AveragePool("0a");
+  LayerSpec pool = AveragePool("0a");
 };
 
-// A block's branches: 1x1; 1x1, 3x3; 1x1, 3x3, 3x3; pooling, 1x1.
+// Adds blocks of four branches: 1x1; 1x1, 3x3; 1x1, 3x3, 3x3; pooling, 1x1.
 ValueId Blocks(NetBuilder& b, ValueId x, const std::vector<Widths>& blocks,
                const LayerOptions& layer) {
   for (const Widths& w : blocks) {
@@ -41,7 +43,7 @@ struct ReductionWidths {
   int64_t b0[2], b1[3];
 };
 
-// Halves the map.
+// Adds a block that halves height and width of the map.
 ValueId Reduction(NetBuilder& b, ValueId x, const ReductionWidths& w, const LayerOptions& layer) {
   return Mixed(b, x, w.name,
                {{Reducer(w.b0[0]), Conv("1a", 3, w.b0[1]).Stride(2)},
@@ -61,7 +63,7 @@ ValueId FirstLayer(NetBuilder& b, ValueId x) {
 
 NetOutput InceptionV2(NetBuilder& b, ValueId x) {
   const auto scope = b.Enter("InceptionV2");
-  const LayerOptions layer = Layer(Initializer::He());
+  const LayerOptions layer = FamilyLayerOptions(Initializer::He());
   x = FirstLayer(b, x);
   x = Stem(b, x,
            {MaxPool("2a").Stride(2), Conv("2b", 1, 64).Weights(Initializer::TruncatedNormal(0.1)),

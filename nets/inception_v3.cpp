@@ -1,5 +1,5 @@
-// Inception v3 (Szegedy et al. 2015, "Rethinking the Inception Architecture") as TF-Slim has it,
-// with the irregular names of its layers.
+// Inception v3 (Szegedy et al. 2015, "Rethinking the Inception Architecture"), as TF-Slim defines
+// it, with TF-Slim's irregular names of some layers.
 #include <fmt/format.h>
 
 #include "nets/inception.h"
@@ -10,15 +10,15 @@ namespace {
 
 using namespace inception;
 
-// The first two are the convolutions of Branch_1.
-std::vector<Branch> BlockA(const Step& reducer, const Step& conv, int64_t projection) {
+// `reducer` and `conv` are the convolutions of Branch_1.
+std::vector<Branch> BlockA(const LayerSpec& reducer, const LayerSpec& conv, int64_t projection) {
   return {{Conv("0a", 1, 64)},
           {reducer, conv},
           {Conv("0a", 1, 64), Conv("0b", 3, 96), Conv("0c", 3, 96)},
           {AveragePool("0a"), Conv("0b", 1, projection)}};
 }
 
-// From 35x35 to 17x17 pixels, and from 17x17 to 8x8.
+// These reduce the map: A from 35x35 to 17x17 pixels, B from 17x17 to 8x8.
 std::vector<Branch> ReductionA() {
   return {{Conv("1a", 3, 384).Stride(2).Valid().Named("Conv2d_1a_1x1")},
           {Conv("0a", 1, 64), Conv("0b", 3, 96),
@@ -40,10 +40,10 @@ std::vector<Branch> BlockB(int64_t c) {
           {AveragePool("0a"), Conv("0b", 1, 192)}};
 }
 
-std::vector<Branch> BlockC(std::string_view place_of_column) {
+std::vector<Branch> BlockC(std::string_view column_position) {
   return {{Conv("0a", 1, 320)},
           {Conv("0a", 1, 384),
-           Split({Conv("0b", kShortRow, 384), Conv(place_of_column, kShortColumn, 384)})},
+           Split({Conv("0b", kShortRow, 384), Conv(column_position, kShortColumn, 384)})},
           {Conv("0a", 1, 448), Conv("0b", 3, 384),
            Split({Conv("0c", kShortRow, 384), Conv("0d", kShortColumn, 384)})},
           {AveragePool("0a"), Conv("0b", 1, 192)}};
@@ -65,11 +65,11 @@ ValueId AddAuxHead(NetBuilder& b, ValueId x, const LayerOptions& layer) {
 
 NetOutput InceptionV3(NetBuilder& b, ValueId x) {
   const auto scope = b.Enter("InceptionV3");
-  const LayerOptions layer = Layer(Initializer::He());
+  const LayerOptions layer = FamilyLayerOptions(Initializer::He());
   const auto mixed = [&](std::string_view name, const std::vector<Branch>& branches) {
     x = Mixed(b, x, name, branches, layer);
   };
-  x = Stem(b, x, StemOfV3(), layer);
+  x = Stem(b, x, InceptionV3Stem(), layer);
   mixed("Mixed_5b", BlockA(Conv("0a", 1, 48), Conv("0b", 5, 64), 32));
   mixed("Mixed_5c", BlockA(Conv("0b", 1, 48), Conv("0c", 5, 64).Named("Conv_1_0c_5x5"), 64));
   mixed("Mixed_5d", BlockA(Conv("0a", 1, 48), Conv("0b", 5, 64), 64));

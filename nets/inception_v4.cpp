@@ -1,5 +1,5 @@
 // Inception v4 (Szegedy et al. 2016, "Inception-v4, Inception-ResNet and the Impact of Residual
-// Connections") as TF-Slim has it.
+// Connections") as TF-Slim defines it.
 #include <fmt/format.h>
 
 #include "nets/inception.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace inception;
 
-// The mixed layers of the stem, named after their place.
+// The mixed layers of the stem: Mixed_3a, Mixed_4a, Mixed_5a.
 std::vector<Branch> Stem3a() {
   return {{MaxPool("0a").Stride(2).Valid()}, {Conv("0a", 3, 96).Stride(2).Valid()}};
 }
@@ -30,7 +30,7 @@ std::vector<Branch> BlockA() {
           {AveragePool("0a"), Conv("0b", 1, 96)}};
 }
 
-// From 35x35 to 17x17 pixels, and from 17x17 to 8x8.
+// These reduce the map: A from 35x35 to 17x17 pixels, B from 17x17 to 8x8.
 std::vector<Branch> ReductionA() {
   return {{Conv("1a", 3, 384).Stride(2).Valid()},
           {Conv("0a", 1, 192), Conv("0b", 3, 224), Conv("1a", 3, 256).Stride(2).Valid()},
@@ -63,11 +63,11 @@ std::vector<Branch> BlockC() {
 
 NetOutput InceptionV4(NetBuilder& b, ValueId x) {
   const auto scope = b.Enter("InceptionV4");
-  const LayerOptions layer = Layer(Initializer::He());
+  const LayerOptions layer = FamilyLayerOptions(Initializer::He());
   x = Stem(b, x,
            {Conv("1a", 3, 32).Stride(2).Valid(), Conv("2a", 3, 32).Valid(), Conv("2b", 3, 64)},
            layer);
-  // Mixed_<stage>a, b, …: one layer for each letter from `letters`.
+  // Adds one mixed layer for each letter in `letters`: Mixed_5b, Mixed_5c, ...
   const auto mixed = [&](int stage, std::string_view letters, const std::vector<Branch>& branches) {
     for (const char letter : letters) {
       x = Mixed(b, x, fmt::format("Mixed_{}{}", stage, letter), branches, layer);

@@ -1,4 +1,5 @@
-// LeNet as TF-Slim has it (after LeCun et al. 1998, with ReLU and maximum pooling).
+// LeNet as TF-Slim defines it (after LeCun et al. 1998, with ReLU and max pooling). README.md
+// explains this file line by line.
 #include "nets/layers/layers.h"
 #include "nets/nets.h"
 

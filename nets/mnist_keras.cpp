@@ -1,5 +1,6 @@
-// The two MNIST nets of TensorFlow's Keras tutorials, with Keras' names and initializers: a dense
-// one, and a convolutional one that was used distributed. Nothing is regularized.
+// The two MNIST nets of TensorFlow's Keras tutorials, with the names and initializers of Keras: a
+// dense net, and the convolutional net of the tutorial on distributed training. Neither has
+// regularization.
 #include "nets/layers/layers.h"
 #include "nets/nets.h"
 
@@ -21,7 +22,8 @@ ValueId Dense(NetBuilder& b, ValueId x, int64_t outputs) {
   return b.EndPoint("dense", FullyConnected(b, x, "dense", outputs, Layer()));
 }
 
-// Keras knows the probabilities only; its cross entropy finds the logits behind them.
+// In Keras the last layer is the softmax. Its cross-entropy uses the logits from before the
+// softmax, as we do.
 NetOutput Head(NetBuilder& b, ValueId x) {
   const ValueId logits = FullyConnected(b, x, "dense_1", b.num_classes(), Layer().Linear());
   return {.logits = logits,

@@ -1,5 +1,6 @@
-// MobileNets of inverted residuals as TF-Slim has them: v2 (Sandler et al. 2018), v3 (Howard et al.
-// 2019), EdgeTPU (Gupta & Akin 2020). One body, whose blocks are tables.
+// The MobileNets that consist of inverted residual blocks, as TF-Slim defines them: v2 (Sandler et
+// al. 2018), v3 (Howard et al. 2019), EdgeTPU (Gupta & Akin 2020). They differ in the tables of
+// their blocks.
 #include <algorithm>
 #include <span>
 #include <string>
@@ -12,15 +13,15 @@
 namespace carole::nets {
 namespace {
 
-// `count` blocks, the first with the stride.
+// `count` equal blocks. Only the first has the stride; the others have stride 1.
 struct Blocks {
-  double factor;  // channels of the expansion over those of the input
+  double factor;  // channels of the expansion, divided by those of the input
   int64_t outputs;
   int64_t stride = 1;
   int64_t count = 1;
   int64_t window = 3;
   bool squeeze_excite = false;
-  bool hard_swish = false;  // or the net's activation
+  bool hard_swish = false;  // if false, the activation is that of the net
   bool fused = false;
   bool residual = true;
 };
@@ -59,13 +60,13 @@ constexpr Blocks kEdgeTpu[] = {{.factor = 1, .outputs = 16, .fused = true},
 struct Variant {
   const char* scope;
   std::span<const Blocks> blocks;
-  int64_t root;           // channels of the first convolution
-  int64_t last;           // of the one behind the blocks
-  int64_t hidden = 0;     // v3: of one more, behind the average over the map
-  double multiplier = 1;  // of all widths; `last` only grows
+  int64_t root;           // output channels of the first convolution
+  int64_t last;           // output channels of the convolution after the blocks
+  int64_t hidden = 0;     // v3: output channels of a convolution after the mean over the map
+  double multiplier = 1;  // factor for all numbers of channels; `last` is never reduced
   Activation activation = Activation::kRelu;
-  bool hard_swish = false;    // v3: outside the blocks
-  bool minimalistic = false;  // no squeeze-excite, no hard-swish, every window 3x3
+  bool hard_swish = false;    // v3: whether the layers outside of the blocks use hard swish
+  bool minimalistic = false;  // no squeeze-excite, no hard swish, every window 3x3
 };
 
 class Mobilenet {
@@ -105,7 +106,7 @@ class Mobilenet {
   int64_t LastWidth() const {
     return MakeDivisible(static_cast<double>(variant_.last) * std::max(variant_.multiplier, 1.0));
   }
-  // TF-Slim numbers the layers of a net from 1.
+  // TF-Slim numbers the layers of a net from 1 on.
   std::string NextEndPoint() { return "layer_" + std::to_string(++layers_); }
 
   ValueId Block(ValueId x, const std::string& name, const Blocks& row, int64_t stride) {
@@ -138,7 +139,7 @@ class Mobilenet {
   NetBuilder& b_;
   const Variant& variant_;
   int64_t layers_ = 0;
-  // End points within blocks; TF-Slim lists them behind those of the layers.
+  // The end points within blocks. TF-Slim lists them after those of the layers.
   std::vector<std::pair<std::string, ValueId>> inner_;
 };
 

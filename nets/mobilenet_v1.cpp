@@ -1,5 +1,6 @@
-// MobileNet v1 as TF-Slim has it (Howard et al. 2017): depthwise and pointwise convolutions in
-// turn. Unlike later MobileNets, widths are cut off and not rounded to multiples of 8.
+// MobileNet v1 (Howard et al. 2017) as TF-Slim defines it: depthwise and pointwise convolutions
+// alternate. Numbers of channels are truncated to an integer. Later MobileNets round them to a
+// multiple of 8.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -10,6 +11,7 @@
 namespace carole::nets {
 namespace {
 
+// A depthwise convolution with this stride, and a pointwise convolution with this many outputs.
 struct Pair {
   int64_t outputs, stride;
 };
@@ -51,7 +53,7 @@ NetOutput MobilenetV1(NetBuilder& b, ValueId x, double multiplier) {
     x = Conv2d(b, x, name + "_pointwise", pointwise, layer);
     b.EndPoint(name + "_pointwise", x);
   }
-  // Of a map of 8x8 the last row and column are left out.
+  // If the map has 8x8 pixels, its last row and column are not used.
   const Window window = std::min<int64_t>(7, b.shape(x)[2]);
   x = b.EndPoint("AvgPool_1a", AveragePool2d(b, x, "Logits/AvgPool_1a", {.window = window}));
   return PooledHead(b, x, "Conv2d_1c_1x1", 0.999, layer);

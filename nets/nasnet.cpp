@@ -1,6 +1,7 @@
 // NASNet-A (Zoph et al. 2018, "Learning Transferable Architectures") and PNASNet-5 (Liu et al.
-// 2018, "Progressive Neural Architecture Search") as TF-Slim has them: tables for the stack of
-// cells.
+// 2018, "Progressive Neural Architecture Search"), as TF-Slim defines them. The tables describe the
+// cells and the stacks of cells (cell_stack.h). A row of a cell is a combination of two branches,
+// {operation, number of the state that it reads}.
 #include "nets/cell_stack.h"
 #include "nets/nets.h"
 
@@ -13,19 +14,19 @@ constexpr CellOp kSep3{CellOp::kSeparable, 3}, kSep5{CellOp::kSeparable, 5},
 constexpr CellOp kAvg3{CellOp::kAverage, 3}, kMax3{CellOp::kMax, 3};
 
 // clang-format off
-constexpr CellKind kNormal{.combinations = {{{kSep5, 0}, {kSep3, 1}},
+constexpr CellDefinition kNormal{.combinations = {{{kSep5, 0}, {kSep3, 1}},
                                             {{kSep5, 1}, {kSep3, 1}},
                                             {{kAvg3, 0}, {kId, 1}},
                                             {{kAvg3, 1}, {kAvg3, 1}},
                                             {{kSep3, 0}, {kId, 0}}},
                            .first_output = 1};
-constexpr CellKind kReduction{.combinations = {{{kSep5, 0}, {kSep7, 1}},
+constexpr CellDefinition kReduction{.combinations = {{{kSep5, 0}, {kSep7, 1}},
                                                {{kMax3, 0}, {kSep7, 1}},
                                                {{kAvg3, 0}, {kSep5, 1}},
                                                {{kId, 3}, {kAvg3, 2}},
                                                {{kSep3, 2}, {kMax3, 0}}},
                               .first_output = 3};
-constexpr CellKind kProgressive{.combinations = {{{kSep5, 1}, {kMax3, 1}},
+constexpr CellDefinition kProgressive{.combinations = {{{kSep5, 1}, {kMax3, 1}},
                                                  {{kSep7, 0}, {kMax3, 0}},
                                                  {{kSep5, 0}, {kSep3, 0}},
                                                  {{kSep3, 4}, {kMax3, 0}},

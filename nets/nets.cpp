@@ -15,11 +15,11 @@
 namespace carole::nets {
 namespace {
 
-constexpr double kAuxWeight = 0.4;
+constexpr double kAuxWeight = 0.4;  // weight of the auxiliary loss
 constexpr int64_t kMaxBatchSize = 1 << 16;
 constexpr int64_t kMaxClasses = 1 << 20;
 
-// Fills in the net's defaults and refuses what it cannot do.
+// Replaces zeros by the defaults of the net. Throws UsageError if an option is not supported.
 ModelOptions Complete(const NetEntry& net, ModelOptions o) {
   if (o.image_size == 0) o.image_size = net.image_size;
   if (o.channels == 0) o.channels = net.channels;
@@ -28,19 +28,19 @@ ModelOptions Complete(const NetEntry& net, ModelOptions o) {
     throw UsageError(fmt::format("[nets] {}: {}: got {}, want {}", net.name, what, got, want));
   };
   if (o.image_size < net.min_image_size || o.image_size > net.max_image_size) {
-    refuse("the image size does not fit this net", o.image_size,
-           fmt::format("{} to {} pixels; its default is {}", net.min_image_size, net.max_image_size,
-                       net.image_size));
+    refuse("unsupported image size", o.image_size,
+           fmt::format("{} to {} pixels; the default of this net is {}", net.min_image_size,
+                       net.max_image_size, net.image_size));
   }
   if (o.channels != 1 && o.channels != 3) {
-    refuse("the number of channels does not fit", o.channels, "1 (gray) or 3 (color)");
+    refuse("unsupported number of channels", o.channels, "1 (gray) or 3 (color)");
   }
   if (o.num_classes < 2 || o.num_classes > kMaxClasses) {
-    refuse("the number of classes does not fit", o.num_classes,
-           fmt::format("2 to {}; the data set says how many it has", kMaxClasses));
+    refuse("unsupported number of classes", o.num_classes,
+           fmt::format("2 to {}; use the number of classes of the data set", kMaxClasses));
   }
   if (o.batch_size < 1 || o.batch_size > kMaxBatchSize) {
-    refuse("the batch size (--batch_size) does not fit", o.batch_size,
+    refuse("unsupported batch size (--batch_size)", o.batch_size,
            fmt::format("1 to {}", kMaxBatchSize));
   }
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1)) {
@@ -83,10 +83,10 @@ const NetEntry& FindNet(std::string_view name) {
   std::vector<std::string> names;
   for (const NetEntry& net : kNets) names.emplace_back(net.name);
   const std::string nearest = NearestName(name, names);
-  throw UsageError(
-      fmt::format("[nets] model (--model_name): no such net: got {}, want a name that `carole "
-                  "model list` shows{}",
-                  name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  throw UsageError(fmt::format(
+      "[nets] model (--model_name): unknown net: got {}, want a name from `carole model "
+      "list`{}",
+      name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 Model BuildModel(const NetEntry& net, const ModelOptions& given) {

@@ -1,5 +1,5 @@
-// nets.h - every net that this program can train. A new net is a file nets/<net>.cpp, a declaration
-// and a row here.
+// The table of nets that this program can train, and BuildModel(), which builds the graph of one.
+// README.md explains how a net is written and how to add one.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,9 @@ namespace carole::nets {
 
 class NetBuilder;
 
-// Builds the net on images (N,C,H,W); variables, their order and the end points are TF-Slim's.
+// The function that builds a net on images (N,C,H,W). Its variables and end points have the names
+// and the order of the program that the net comes from: TF-Slim, TensorFlow's official models or
+// Keras. So checkpoints of that program can be read.
 using BuildNet = NetOutput(NetBuilder& b, ValueId images);
 
 BuildNet LeNet, CifarNet, AlexNetV2, OverFeat;
@@ -31,13 +33,15 @@ BuildNet MobilenetEdgeTpu, MobilenetEdgeTpu_075;
 struct NetEntry {
   std::string_view name;
   BuildNet* build;
-  int64_t image_size;             // default, pixels
-  int64_t min_image_size = 1;     // sizes that work
-  int64_t max_image_size = 4096;  // fewer where the head takes one size of map only
-  int64_t channels = 3;
-  int64_t num_classes = 1000;
-  int64_t num_parameters;  // trainable, at the defaults of this row
-  // A row of io/preprocessing/preprocessing.h: TF-Slim's, or what its users give where it has none.
+  int64_t image_size;             // default height and width in pixels
+  int64_t min_image_size = 1;     // the smallest size that works
+  int64_t max_image_size = 4096;  // the largest; small if the head needs a certain size of the map
+  int64_t channels = 3;           // default
+  int64_t num_classes = 1000;     // default
+  int64_t num_parameters;         // trainable parameters with the defaults of this row
+  // The default preprocessing, a row of io/preprocessing/preprocessing.h. It is the one that
+  // TF-Slim uses for this net. For nets that TF-Slim assigns none, it is the one that its users
+  // choose.
   std::string_view preprocessing;
 };
 
@@ -140,13 +144,15 @@ inline constexpr NetEntry kNets[] = {
 };
 // clang-format on
 
-// The row of this name, or nullptr.
+// Returns the row of this name, or nullptr if there is none.
 const NetEntry* TryFindNet(std::string_view name);
-// The same; throws UsageError that suggests the nearest name.
+// Returns the row of this name. If there is none, throws UsageError, which suggests the nearest
+// name.
 const NetEntry& FindNet(std::string_view name);
 
-// The graph of one net, forward part and losses; not fused, not differentiated. Throws UsageError
-// for sizes and class counts that do not work, naming those that do.
+// Builds the graph of a net: forward operations and losses. It is not fused and not differentiated
+// yet. Throws UsageError, which names the values that work, if the net does not support the image
+// size, the channels, the number of classes, the batch size or the label smoothing.
 Model BuildModel(const NetEntry& net, const ModelOptions& options);
 
 }  // namespace carole::nets

@@ -1,5 +1,6 @@
-// ResNet as TF-Slim has it: v1 (He et al. 2015), v2 with normalization before the weights (He et
-// al. 2016). Unlike the papers, the stride of a block sits in its last unit.
+// ResNet as TF-Slim defines it: v1 (He et al. 2015), and v2, which has batch norm and ReLU before
+// the convolutions (He et al. 2016). The last unit of a block has the stride, not the first as in
+// the papers.
 #include <array>
 #include <string>
 
@@ -10,10 +11,11 @@
 namespace carole::nets {
 namespace {
 
-using Units = std::array<int, 4>;  // of each block
+using Units = std::array<int, 4>;  // number of units in each block
 constexpr Units kUnits50{3, 4, 6, 3}, kUnits101{3, 4, 23, 3}, kUnits152{3, 8, 36, 3},
     kUnits200{3, 24, 36, 3};
-constexpr int64_t kExpansion = 4;  // channels of a unit's output over those of its 3x3 convolution
+// Output channels of a unit, divided by those of its 3x3 convolution.
+constexpr int64_t kExpansion = 4;
 
 LayerOptions Layer() {
   return {.weights = Initializer::He(),
@@ -24,17 +26,18 @@ LayerOptions Layer() {
 // A convolution whose result is an end point.
 ValueId Conv(NetBuilder& b, ValueId x, std::string_view name, const ConvGeometry& geometry,
              const LayerOptions& layer) {
-  return b.Collect(name, Conv2d(b, x, name, geometry, layer));
+  return b.ScopedEndPoint(name, Conv2d(b, x, name, geometry, layer));
 }
 
-// The way around a unit where the number of channels stays: every stride-th pixel.
+// The shortcut of a unit that keeps the number of channels: every stride-th pixel.
 ValueId Subsample(NetBuilder& b, ValueId x, int64_t stride) {
   return stride == 1 ? x : MaxPool2d(b, x, "shortcut", {.window = 1, .stride = stride});
 }
 
+// Adds a unit. `base` is the number of output channels of its 3x3 convolution.
 using Unit = ValueId(NetBuilder& b, ValueId x, int64_t base, int64_t stride);
 
-// ReLU(shortcut + conv3(conv2(conv1(x)))), every convolution normalized.
+// ReLU(shortcut + conv3(conv2(conv1(x)))). All convolutions have batch norm.
 ValueId UnitV1(NetBuilder& b, ValueId x, int64_t base, int64_t stride) {
   const int64_t outputs = kExpansion * base;
   LayerOptions linear = Layer();
@@ -50,7 +53,7 @@ ValueId UnitV1(NetBuilder& b, ValueId x, int64_t base, int64_t stride) {
   return ops::Relu(b.graph(), ops::Add(b.graph(), shortcut, y));
 }
 
-// shortcut + conv3(conv2(conv1(p))) with p = ReLU(batch norm(x)); a projection starts at p.
+// shortcut + conv3(conv2(conv1(p))) with p = ReLU(batch norm(x)). A projection shortcut reads p.
 ValueId UnitV2(NetBuilder& b, ValueId x, int64_t base, int64_t stride) {
   const int64_t outputs = kExpansion * base;
   const LayerOptions linear = Layer().Linear();
@@ -79,10 +82,10 @@ ValueId Blocks(NetBuilder& b, ValueId x, const Units& units, Unit* unit,
           const auto unit_scope = b.Enter(name);
           x = unit(b, x, int64_t{64} << block, strided ? 2 : 1);
         }
-        b.Collect(name, x);
+        b.ScopedEndPoint(name, x);
       }
     }
-    b.Collect(block_name, x);
+    b.ScopedEndPoint(block_name, x);
   }
   return x;
 }
@@ -90,7 +93,7 @@ ValueId Blocks(NetBuilder& b, ValueId x, const Units& units, Unit* unit,
 NetOutput Head(NetBuilder& b, ValueId x) {
   x = b.EndPoint("global_pool", GlobalAveragePool(b, x, "pool5"));
   x = Conv(b, x, "logits", {.outputs = b.num_classes(), .window = 1}, Layer().Linear());
-  const ValueId logits = b.Collect("spatial_squeeze", Squeeze(b, x, "spatial_squeeze"));
+  const ValueId logits = b.ScopedEndPoint("spatial_squeeze", Squeeze(b, x, "spatial_squeeze"));
   return {.logits = logits,
           .predictions = b.EndPoint("predictions", Softmax(b, logits, "predictions"))};
 }

@@ -19,8 +19,9 @@ int64_t Parameters(const Graph& g, const Node& node) {
   return count;
 }
 
-// Whether a node of this name belongs to the layer: the same scope, or the layer's batch norm.
-bool Continues(std::string_view layer, std::string_view name) {
+// Whether a node of this name belongs to the layer: it is in the same scope or is the layer's batch
+// norm.
+bool BelongsTo(std::string_view layer, std::string_view name) {
   return name.starts_with(layer) &&
          (name.size() == layer.size() || name.substr(layer.size()) == "/BatchNorm");
 }
@@ -33,16 +34,16 @@ NetSummary Summarize(const Graph& graph) {
   NetSummary summary;
   for (const Node& node : graph.nodes()) {
     if (node.kind == OpKind::kSoftmaxCrossEntropy || node.phase != Phase::kForward) continue;
-    if (summary.layers.empty() || !Continues(summary.layers.back().name, node.name)) {
+    if (summary.layers.empty() || !BelongsTo(summary.layers.back().name, node.name)) {
       summary.layers.push_back({.name = node.name, .kind = {}, .output = {}});
     }
-    LayerRow& row = summary.layers.back();
+    LayerSummary& row = summary.layers.back();
     row.kind += (row.kind.empty() ? "" : "+") + std::string(Name(node.kind));
     row.output = graph.shape(node.outputs[0]);
     row.parameters += Parameters(graph, node);
     row.flops += Flops(graph, node);
   }
-  for (const LayerRow& row : summary.layers) summary.flops += row.flops;
+  for (const LayerSummary& row : summary.layers) summary.flops += row.flops;
   summary.parameters = CountParameters(graph);
   return summary;
 }

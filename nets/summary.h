@@ -1,4 +1,5 @@
-// What a net consists of, read off its graph: for `carole model summary` and `carole model list`.
+// Layers, parameters, FLOPs and memory of a net, computed from its graph. `carole model summary`
+// and `carole model list` show them.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@
 
 namespace carole::nets {
 
-// One layer: its linear operation with the normalization and activation behind it.
-struct LayerRow {
-  std::string name;        // scope: "resnet_v1_50/conv1"
-  std::string kind;        // "conv2d+batch_norm+relu"
+// A layer: an operation such as a convolution, with its normalization and activation.
+struct LayerSummary {
+  std::string name;        // its scope, such as "resnet_v1_50/conv1"
+  std::string kind;        // its operations, such as "conv2d+batch_norm+relu"
   Shape output;            // (N,C,H,W) or (N,C)
-  int64_t parameters = 0;  // trainable
-  int64_t flops = 0;       // of one forward pass over the batch; multiply and add are two
+  int64_t parameters = 0;  // trainable parameters
+  int64_t flops = 0;  // of a forward pass over the batch; a multiplication and an addition are two
 };
 
 struct ParameterCount {
@@ -24,28 +25,33 @@ struct ParameterCount {
 };
 
 struct NetSummary {
-  std::vector<LayerRow> layers;  // in the order of the graph, losses left out
+  std::vector<LayerSummary> layers;  // in the order of the graph, without losses
   ParameterCount parameters;
   int64_t flops = 0;
 };
 
-// Of a graph that is neither fused nor differentiated.
+// Summarizes a graph that is neither fused nor differentiated.
 NetSummary Summarize(const Graph& graph);
 
-// Memory of the values between operations in one training step, without recomputation; weights,
-// their gradients and slots not counted. The first two do not fall together: what is kept is
-// complete when backward starts and shrinks from then on, the working set is mostly largest near
-// the images. So the peak is the bound that a plan is measured by, and lies below their sum.
+// The memory of the values between operations in one training step, without recomputation. Weights,
+// their gradients and optimizer slots are not included.
+//
+// The maxima of the first two numbers come at different times. The kept values are complete when
+// backward starts, and become fewer from then on. The working set is usually largest near the
+// images. So the peak is less than their sum. It is the lower bound with which a memory plan is
+// compared.
 struct ActivationMemory {
-  int64_t kept_bytes = 0;         // what the forward pass makes and backward reads; the inputs
-  int64_t working_set_bytes = 0;  // of the operation that needs most beside that
-  int64_t peak_bytes = 0;         // the most that lives at one operation, nothing done in place
-  int64_t planned_bytes = 0;      // of an arena that holds it: what finding places adds
+  int64_t kept_bytes = 0;         // inputs, and results of forward that backward reads
+  int64_t working_set_bytes = 0;  // other inputs and outputs of the operation that has most of them
+  int64_t peak_bytes = 0;         // most bytes alive during one operation; none works in place
+  int64_t planned_bytes = 0;      // arena of the memory plan: the peak plus gaps between values
 };
 
-// Of a graph that Differentiate() has seen; after Fuse() it has the values that really exist.
+// Measures a graph after Differentiate(). Call Fuse() before that, so that the graph contains only
+// the values that an execution really makes.
 ActivationMemory MeasureActivations(const Graph& graph);
 
+// Counts the elements of all variables.
 ParameterCount CountParameters(const Graph& graph);
 
 }  // namespace carole::nets

@@ -1,4 +1,5 @@
-// The program: finds the command, runs it, and says with exit code and last line how it ended.
+// The program: prepares the process, finds the command, runs it, and reports how it ended with the
+// exit code and the last line on standard error.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "launch/cluster/environment.h"
-#include "launch/job/job_end.h"
+#include "launch/job/end_markers.h"
 #include "launch/machine/cores.h"
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
@@ -31,10 +32,10 @@ using carole::commands::Arguments;
 using carole::commands::Command;
 using carole::commands::kCommands;
 
-// The commands whose names begin so.
-void PrintCommands(std::string_view start) {
+// Prints a line for each command whose name begins with `prefix`.
+void PrintCommands(std::string_view prefix) {
   for (const Command& command : kCommands) {
-    if (command.name.starts_with(start)) fmt::print("  {:<20}{}\n", command.name, command.help);
+    if (command.name.starts_with(prefix)) fmt::print("  {:<20}{}\n", command.name, command.summary);
   }
 }
 
@@ -44,11 +45,12 @@ void PrintHelp() {
       "Usage: carole COMMAND [FLAGS]\n\nCommands:\n");
   PrintCommands("");
   fmt::print(
-      "\n`carole COMMAND --help` lists a command's flags; `carole --version` says what was built "
-      "in.\n");
+      "\n`carole help COMMAND` shows the most important flags of a command, `carole COMMAND "
+      "--helpfull`\nall of them. `carole --version` shows the versions of the program and its "
+      "libraries.\n");
 }
 
-// "dataset" alone, or "dataset --help".
+// Whether `word` is the first word of commands of two words, such as "dataset".
 bool IsGroup(const std::string& word) {
   return std::any_of(std::begin(kCommands), std::end(kCommands),
                      [&](const Command& command) { return command.name.starts_with(word + " "); });
@@ -60,13 +62,19 @@ bool IsGroup(const std::string& word) {
   const std::string nearest = carole::NearestName(words, names);
   throw carole::UsageError(
       fmt::format("[usage] {}: no such command; {}", words,
-                  nearest.empty() ? "see carole --help" : "did you mean " + nearest + "?"));
+                  nearest.empty() ? "see carole help" : "did you mean " + nearest + "?"));
 }
 
+// Runs the command that the first one or two words name.
 int Run(const Arguments& words) {
   if (words.empty()) {
     PrintHelp();
     return static_cast<int>(carole::ExitCode::kUsage);
+  }
+  if (words[0] == "help" && words.size() > 1) {  // help COMMAND is COMMAND --help
+    Arguments command(words.begin() + 1, words.end());
+    command.emplace_back("--help");
+    return Run(command);
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") return PrintHelp(), 0;
   if (words[0] == "--version") return carole::commands::PrintVersion(), 0;
@@ -83,17 +91,20 @@ int Run(const Arguments& words) {
   FailUnknown(two_words);
 }
 
-// A file would get the number of a stream that the caller has closed, and lines meant for that.
-void FillClosedStreams() {
+// Opens /dev/null in place of standard streams that the caller has closed. Otherwise the first
+// files that the program opens would get their numbers, and lines meant for the streams.
+void OpenClosedStreams() {
   int file = 0;
   while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDWR);
   if (file > STDERR_FILENO) close(file);
 }
 
-// Threads of libgomp that wait for others spin for milliseconds, which whoever else uses the cores
-// pays for, and a step then many times over; these sleep after some microseconds. It reads that
-// before main(), so the program begins anew; where that cannot be it runs as it is.
-void SpinShortly(char** argv) {
+// Restarts the program with GOMP_SPINCOUNT=2000, so that waiting OpenMP threads sleep after some
+// microseconds. By default libgomp's threads spin for milliseconds. If other programs use the same
+// cores, they lose that time, and a training step loses it many times over. libgomp reads the
+// variable before main(), so the program restarts itself. If that fails, the program continues
+// unchanged.
+void LimitOpenMpSpinning(char** argv) {
   constexpr std::string_view kComputing[] = {"train", "eval", "predict", "bench"};
   if (argv[0] == nullptr || argv[1] == nullptr ||
       std::find(std::begin(kComputing), std::end(kComputing), argv[1]) == std::end(kComputing) ||
@@ -104,11 +115,12 @@ void SpinShortly(char** argv) {
   if (!error && setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv(program.c_str(), argv);
 }
 
-// For errors before there is a job, which says it itself, or why it cannot.
-void TellRank() {
+// Lets errors that come before the communicator exists name their rank. RankContext sets the rank
+// again later, and reports an environment that makes no sense.
+void SetLogRankFromEnvironment() {
   try {
-    if (const auto place = carole::launch::FindRankPlacement(std::getenv))
-      carole::SetLogRank(place->rank, place->size);
+    if (const auto placement = carole::launch::FindRankPlacement(std::getenv))
+      carole::SetLogRank(placement->rank, placement->size);
   } catch (const carole::ConfigError&) {
   }
 }
@@ -117,16 +129,16 @@ void TellRank() {
 
 int main(int argc, char** argv) {
   try {
-    FillClosedStreams();
-    carole::launch::LeaveOpenMpPlace();  // else a program that begins anew has one core
-    SpinShortly(argv);
-    TellRank();
-    std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
-    std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
+    OpenClosedStreams();
+    carole::launch::UndoOpenMpBinding();  // else the restarted program would have one core
+    LimitOpenMpSpinning(argv);
+    SetLogRankFromEnvironment();
+    std::signal(SIGCHLD, SIG_DFL);  // while it is ignored, waitpid() does not work
+    std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the file size limit then fails with an error
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));
-    carole::FlushOutput();
+    carole::FlushStdout();
     carole::commands::ReportExit(code);
-    if (code == 0) carole::launch::NoteRanksEnd(std::getenv);
+    if (code == 0) carole::launch::WriteRanksEndMarker(std::getenv);
     return code;
   } catch (const std::exception&) {
     return carole::commands::ReportError(std::current_exception());

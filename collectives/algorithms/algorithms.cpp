@@ -7,9 +7,9 @@
 #include <map>
 #include <numeric>
 
-#include "src/core/advice.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
+#include "src/core/hints.h"
 
 namespace carole::collectives {
 
@@ -35,7 +35,7 @@ Members Topology::AllRanks() const {
   return all;
 }
 
-Members Topology::Counterparts() const {
+Members Topology::RailMembers() const {
   Members members{.index = host()};
   for (const auto& ranks : hosts) members.ranks.push_back(ranks.at(local_rank));
   return members;
@@ -46,11 +46,11 @@ Topology MakeTopology(int rank, std::span<const std::string> host_keys) {
   t.rank = rank;
   std::map<std::string_view, int> numbers;
   for (size_t r = 0; r < host_keys.size(); ++r) {
-    const auto [place, is_new] = numbers.emplace(host_keys[r], static_cast<int>(t.hosts.size()));
+    const auto [entry, is_new] = numbers.emplace(host_keys[r], static_cast<int>(t.hosts.size()));
     if (is_new) t.hosts.emplace_back();
-    t.host_of.push_back(place->second);
-    if (static_cast<int>(r) == rank) t.local_rank = static_cast<int>(t.hosts[place->second].size());
-    t.hosts[place->second].push_back(static_cast<int>(r));
+    t.host_of.push_back(entry->second);
+    if (static_cast<int>(r) == rank) t.local_rank = static_cast<int>(t.hosts[entry->second].size());
+    t.hosts[entry->second].push_back(static_cast<int>(r));
   }
   t.machine_rank = t.local_rank;
   t.machine_size = t.local_size();
@@ -62,7 +62,7 @@ RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements) {
   const size_t longest_chunk = SplitEvenly(count, size, 0).count;
   plan.lag = std::max<size_t>(1, DivideUp(longest_chunk, segment_elements));
   plan.max_segment = SplitEvenly(longest_chunk, plan.lag, 0).count;
-  // Chunks are numbered round the ring, so that those of other turns are reached by subtraction.
+  // Chunk numbers wrap around: in turn t a member sends chunk index - t.
   const auto segment_of = [&](int chunk, size_t segment) {
     const Piece c = SplitEvenly(count, size, (chunk + 2 * size) % size);
     const Piece s = SplitEvenly(c.count, plan.lag, segment);
@@ -89,11 +89,11 @@ size_t FindAllReduce(std::string_view name, const Topology& topology) {
     if (!topology.shares_memory()) {
       throw UsageError(fmt::format(
           "[comm] --all_reduce: {} does not fit: got ranks of one machine that share no memory, "
-          "want room in /dev/shm: {}",
-          name, kMoreSharedMemory));
+          "want more space in /dev/shm; {}",
+          name, kMoreSharedMemoryHint));
     }
     throw UsageError(fmt::format("[comm] --all_reduce: {} does not fit: got {} hosts, want {}",
-                                 name, topology.hosts.size(), entry.fits_where));
+                                 name, topology.hosts.size(), entry.requirement));
   }
   throw UsageError(
       fmt::format("[comm] --all_reduce: no such algorithm: got {}, want one of {}", name, known));
@@ -102,7 +102,7 @@ size_t FindAllReduce(std::string_view name, const Topology& topology) {
 std::vector<size_t> AutoCandidates(const Topology& topology) {
   std::vector<size_t> rows;
   for (size_t i = 0; i < std::size(kAllReduce); ++i) {
-    if (kAllReduce[i].may_win(topology)) rows.push_back(i);
+    if (kAllReduce[i].is_auto_candidate(topology)) rows.push_back(i);
   }
   return rows;
 }

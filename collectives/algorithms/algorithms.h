@@ -1,10 +1,17 @@
-// The all-reduce algorithms by name, and the plans that they run. ALGORITHMS.md says which wins
-// when.
+// The all-reduce algorithms by name (kAllReduce), and what they are built of. ../ALGORITHMS.md says
+// which one wins when.
 //
-// To add one: write it in its own .cpp as a function of (Exchange&, std::span<T>), declare it here,
-// add a row. It sums in place over all ranks, with the same bits on each; messages are cut into
-// segment_bytes; Transport and NodeGroup keep the deadlines. Only a row with `rounds` reads
-// Exchange::wire; the others send fp32 as it is.
+// To add an algorithm: write it in a .cpp of its own as a function of (CollectiveContext&,
+// std::span<T>), declare it here, and add a row to kAllReduce. It sums in place over all ranks, and
+// all ranks must end with the same bits. It cuts messages into segments of segment_bytes. Transport
+// and NodeGroup enforce the deadlines. Only rows with `supports_bf16_wire` read
+// CollectiveContext::wire; the others send fp32 unrounded.
+//
+// Words used in this room:
+//   chunk    one part of the range for each rank (or host) that takes part
+//   segment  the part of a chunk that one message carries
+//   turn     one step of a ring, in which each member passes one chunk on
+//   rail     the ranks with the same local rank, one on each host
 #pragma once
 
 #include <iterator>
@@ -20,7 +27,7 @@
 
 namespace carole::collectives {
 
-inline constexpr size_t kInFlight = 4;  // messages under way, each way
+inline constexpr size_t kInFlight = 4;  // messages in flight in each direction
 
 // Elements [begin, begin + count) of a range.
 struct Piece {
@@ -29,75 +36,83 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// Part `index` of `count` elements split as evenly as can be into `parts`; the first parts are one
-// longer.
+// Splits `count` elements as evenly as possible into `parts` and returns part `index`. The first
+// parts are one element longer if `count` is not divisible.
 Piece SplitEvenly(size_t count, size_t parts, size_t index);
 
-// Ranks that exchange messages, and which of them this rank is.
+// A group of ranks that run a ring or tree, and this rank's index in it.
 struct Members {
   std::vector<int> ranks;
   int index = 0;
 
-  // This rank's neighbors on the ring of all members.
+  // This rank's neighbors on the ring of all members: it sends to the right.
   int left() const { return ranks[(index + ranks.size() - 1) % ranks.size()]; }
   int right() const { return ranks[(index + 1) % ranks.size()]; }
 };
 
-// Which ranks share a host. Hosts are numbered by their lowest rank; local ranks ascend with ranks.
+// Which ranks share a host, that is, memory. Hosts are numbered in the order of their lowest ranks.
+// Local ranks ascend with ranks.
 struct Topology {
   int rank = 0;
-  std::vector<int> host_of;             // (size) host of each rank
+  std::vector<int> host_of;             // host of each rank
   std::vector<std::vector<int>> hosts;  // ranks of each host, ascending
-  int local_rank = 0;
-  // Among the ranks of this machine: of this host, or of several where these cannot share memory.
+  int local_rank = 0;                   // index of this rank on its host
+  // Index of this rank among the ranks of its machine, and their number. Differs from the host's if
+  // the ranks of the machine cannot share memory: then each rank counts as a host.
   int machine_rank = 0, machine_size = 1;
 
   int size() const { return static_cast<int>(host_of.size()); }
   int host() const { return host_of[rank]; }
-  const std::vector<int>& neighbors() const { return hosts[host()]; }  // ranks of this host
-  int local_size() const { return static_cast<int>(neighbors().size()); }
-  bool shares_memory() const { return machine_size == local_size(); }  // with all of its machine
-  // Rings among hosts run side by side, ring i joining local rank i of every host.
+  const std::vector<int>& local_ranks() const { return hosts[host()]; }  // by local rank
+  int local_size() const { return static_cast<int>(local_ranks().size()); }
+  // Whether all ranks of this machine share memory.
+  bool shares_memory() const { return machine_size == local_size(); }
+  // Number of rails: the smallest number of ranks on a host. Rings (or trees) among hosts run in
+  // parallel; rail i joins local rank i of every host.
   int num_rails() const;
-  bool has_even_hosts() const;   // each holds as many ranks
-  Members AllRanks() const;      // in their order
-  Members Counterparts() const;  // this local rank's of all hosts, which must have one
+  bool has_even_hosts() const;  // all hosts have the same number of ranks
+  Members AllRanks() const;     // all ranks in ascending order
+  // The ranks with this local rank on all hosts. Requires local_rank < num_rails().
+  Members RailMembers() const;
 };
 
-// host_keys[r] says on which host rank r runs; equal keys share one.
+// host_keys[r] identifies the host of rank r. Ranks with equal keys share a host.
 Topology MakeTopology(int rank, std::span<const std::string> host_keys);
 
-// One step of a ring: send a segment to the right and receive another from the left, both of this
-// rank's range. A rank has to have received step i - lag before it sends step i.
+// One step of a ring: sends a segment of this rank's range to the right and receives another from
+// the left. A member can send step i only after it has received step i - lag.
 struct RingStep {
   Piece send;
   Piece receive;
-  bool add = false;  // to what is there, else overwrite
+  bool add = false;  // whether the received segment is added; else it overwrites
 };
 struct RingPlan {
-  std::vector<RingStep> steps;
-  size_t lag = 1;          // segments of a chunk
-  size_t max_segment = 0;  // elements
+  std::vector<RingStep> steps;  // 2 * (size - 1) turns of `lag` steps
+  size_t lag = 1;               // segments in a chunk
+  size_t max_segment = 0;       // elements of the longest segment
 };
 
-// All-reduce of `count` elements on a ring of `size` members: size-1 turns of reduce-scatter, after
-// which this member holds the sum of chunk index+1, and size-1 of all-gather.
+// Plans the all-reduce of `count` elements on a ring of `size` members, as seen by member `index`.
+// First come size-1 turns of reduce-scatter. After them this member holds the sum of chunk index+1.
+// Then come size-1 turns of all-gather.
 RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements);
 
-// What an algorithm works with. All ranks run the same operation, agreed on before (engine.cpp).
-struct Exchange {
+// What an algorithm works with. When it runs, all ranks have arrived and their headers match
+// (engine.cpp).
+struct CollectiveContext {
   Topology topology;
   Transport* transport = nullptr;
   NodeGroup* node = nullptr;
-  Watch* watch = nullptr;
+  Watchdog* watchdog = nullptr;
   size_t segment_bytes = 0;
-  DType wire = DType::kF32;  // of this operation's fp32 between hosts: kF32 or kBF16
-  std::vector<std::byte*>
-      peers;       // where this range lies in each local rank's arena; empty: outside of arenas
-  Buffer scratch;  // received segments, kept between operations
+  // Type in which this operation's fp32 travels between hosts: kF32 or kBF16.
+  DType wire = DType::kF32;
+  // The address of this range in each local rank's arena; empty if the range is not in an arena.
+  std::vector<std::byte*> local_addresses;
+  Buffer scratch;           // for received segments; kept between operations
   double link_seconds = 0;  // WaitStats::link_seconds
 
-  // At least so many elements of scratch.
+  // Returns scratch memory for at least `count` elements; invalidates what earlier calls returned.
   template <typename T>
   T* Scratch(size_t count) {
     if (scratch.size() < count * sizeof(T)) scratch = Buffer(count * sizeof(T));
@@ -105,51 +120,55 @@ struct Exchange {
   }
 };
 
-// Each sums `data` over `members`, in place.
+// These sum `data` over `members`, in place.
 template <typename T>
-void RingSum(Exchange& x, const Members& members, std::span<T> data);
+void RingSum(CollectiveContext& context, const Members& members, std::span<T> data);
 template <typename T>
-void TreeSum(Exchange& x, const Members& members, std::span<T> data);
-// RingSum's stand-in when fp32 travels as bf16.
-void Bf16Sum(Exchange& x, const Members& members, std::span<float> data);
+void TreeSum(CollectiveContext& context, const Members& members, std::span<T> data);
+// Replaces RingSum if fp32 travels as bf16.
+void Bf16Sum(CollectiveContext& context, const Members& members, std::span<float> data);
 
-// Sums small ranges of one host's ranks that all have shown each other when they compared: every
-// rank adds everything for itself, so nobody waits again. The bits are those of shared memory.
+// Inline sums, for small ranges on one host. The ranks show each other their data together with the
+// operation's header (NodeGroup::CompareHeaders). Then every rank adds all of it by itself, so no
+// rank waits again. The result has the same bits as that of "shared_memory".
 bool FitsInline(const Topology& topology, size_t bytes);
 template <typename T>
-void SumInlined(Exchange& x, std::span<T> data);
+void SumInlined(CollectiveContext& context, std::span<T> data);
 
-// in: size() pieces of out.size() elements, destroyed; out: this rank's piece of their sum.
+// Sums `in` over all ranks and puts this rank's piece of the sum into `out`. `in` holds size()
+// pieces of out.size() elements and is destroyed.
 template <typename T>
-void ReduceScatterPieces(Exchange& x, std::span<T> in, std::span<T> out);
-// As above among members alone, by messages.
+void ReduceScatterPieces(CollectiveContext& context, std::span<T> in, std::span<T> out);
+// The same among `members` only, by messages.
 template <typename T>
-void RingReduceScatter(Exchange& x, const Members& members, std::span<T> in, std::span<T> out);
+void RingReduceScatter(CollectiveContext& context, const Members& members, std::span<T> in,
+                       std::span<T> out);
 
-// out holds size() pieces of in.size() bytes, rank by rank.
-void AllGatherBytes(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out);
+// Gathers in.size() bytes of each rank into `out`, in the order of ranks.
+void AllGatherBytes(CollectiveContext& context, std::span<const std::byte> in,
+                    std::span<std::byte> out);
 
-// The root's bytes to all.
-void BroadcastBytes(Exchange& x, std::span<std::byte> data, int root);
+// Copies the root's bytes to all ranks.
+void BroadcastBytes(CollectiveContext& context, std::span<std::byte> data, int root);
 
-// The rows' functions: sum `data` over all ranks, in place.
+// The functions in kAllReduce: sum `data` over all ranks, in place.
 template <typename T>
-void RingAllReduce(Exchange& x, std::span<T> data);
+void RingAllReduce(CollectiveContext& context, std::span<T> data);
 template <typename T>
-void TreeAllReduce(Exchange& x, std::span<T> data);
+void TreeAllReduce(CollectiveContext& context, std::span<T> data);
 template <typename T>
-void HierarchicalAllReduce(Exchange& x, std::span<T> data);
+void HierarchicalAllReduce(CollectiveContext& context, std::span<T> data);
 template <typename T>
-void HierarchicalTreeAllReduce(Exchange& x, std::span<T> data);
+void HierarchicalTreeAllReduce(CollectiveContext& context, std::span<T> data);
 
 struct AllReduceEntry {
   std::string_view name;
-  std::string_view fits_where;  // words for errors
-  bool (*fits)(const Topology&);
-  bool (*may_win)(const Topology&);              // whether `auto` tries it
-  bool rounds = false;                           // between hosts, as Exchange::wire says
-  void (*sum_f32)(Exchange&, std::span<float>);  // null: the backend's own
-  void (*sum_f64)(Exchange&, std::span<double>);
+  std::string_view requirement;                // what fits() requires, for error messages
+  bool (*fits)(const Topology&);               // whether it can run on these hosts
+  bool (*is_auto_candidate)(const Topology&);  // whether "auto" measures it
+  bool supports_bf16_wire = false;             // whether it reads CollectiveContext::wire
+  void (*sum_f32)(CollectiveContext&, std::span<float>);  // null: CommBackend::NativeAllReduce
+  void (*sum_f64)(CollectiveContext&, std::span<double>);
 };
 
 inline bool IsOneHost(const Topology& t) { return t.hosts.size() == 1; }
@@ -160,62 +179,63 @@ inline bool IsMixed(const Topology& t) { return !IsOneHost(t) && !IsOneRankPerHo
 inline bool Always(const Topology&) { return true; }
 inline bool Never(const Topology&) { return false; }
 
-// Among the ranks of one host the hierarchical algorithms are the shared-memory one: their rings
-// and trees have one member.
+// On one host the hierarchical algorithms equal "shared_memory", because their rings and trees have
+// one member.
 inline constexpr AllReduceEntry kAllReduce[] = {
     {.name = "ring",
-     .fits_where = "anywhere",
+     .requirement = "anywhere",
      .fits = Always,
-     .may_win = IsOneRankPerHost,
-     .rounds = true,
+     .is_auto_candidate = IsOneRankPerHost,
+     .supports_bf16_wire = true,
      .sum_f32 = RingAllReduce<float>,
      .sum_f64 = RingAllReduce<double>},
     {.name = "tree",
-     .fits_where = "anywhere",
+     .requirement = "anywhere",
      .fits = Always,
-     .may_win = IsOneRankPerHost,
+     .is_auto_candidate = IsOneRankPerHost,
      .sum_f32 = TreeAllReduce<float>,
      .sum_f64 = TreeAllReduce<double>},
     {.name = "shared_memory",
-     .fits_where = "ranks of one host",
+     .requirement = "ranks of one host",
      .fits = IsOneHost,
-     .may_win = IsOneHost,
+     .is_auto_candidate = IsOneHost,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
     {.name = "hierarchical",
-     .fits_where = "anywhere",
+     .requirement = "anywhere",
      .fits = Always,
-     .may_win = IsMixed,
-     .rounds = true,
+     .is_auto_candidate = IsMixed,
+     .supports_bf16_wire = true,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
     {.name = "hierarchical_tree",
-     .fits_where = "anywhere",
+     .requirement = "anywhere",
      .fits = Always,
-     .may_win = IsMixed,
+     .is_auto_candidate = IsMixed,
      .sum_f32 = HierarchicalTreeAllReduce<float>,
      .sum_f64 = HierarchicalTreeAllReduce<double>},
-    // Never chosen by itself: no deadline reaches into it.
+    // "auto" never chooses it, because no deadline applies inside of MPI.
     {.name = "mpi",
-     .fits_where = "ranks started by MPI",
+     .requirement = "ranks started by MPI",
      .fits = Always,
-     .may_win = Never,
+     .is_auto_candidate = Never,
      .sum_f32 = nullptr,
      .sum_f64 = nullptr},
 };
-inline constexpr size_t kAutoRow = std::size(kAllReduce);  // stands for "auto"
-inline constexpr size_t kDeviceRow = kAutoRow + 1;         // DeviceSums
+// Row numbers that are not in the table.
+inline constexpr size_t kAutoRow = std::size(kAllReduce);  // "auto": not chosen yet
+inline constexpr size_t kDeviceRow = kAutoRow + 1;         // DeviceAllReduce
 
 constexpr std::string_view RowName(size_t row) {
   if (row == kDeviceRow) return "nccl";
   return row < kAutoRow ? kAllReduce[row].name : "auto";
 }
 
-// Row of the algorithm, kAutoRow for "auto". Throws UsageError if there is none of the name or it
-// does not fit.
+// Returns the row of an algorithm, kAutoRow for "auto". Throws UsageError if there is no algorithm
+// of this name, or if it does not fit the hosts.
 size_t FindAllReduce(std::string_view name, const Topology& topology);
 
-// The rows among which "auto" chooses; at least one.
+// Returns the rows among which "auto" chooses; at least one.
 std::vector<size_t> AutoCandidates(const Topology& topology);
 
 }  // namespace carole::collectives

@@ -4,7 +4,7 @@
 
 namespace carole::collectives {
 
-// The variants of reduce_simd.cpp.
+// The variants of reduce_simd.cpp, one for each x86-64 level.
 #define CAROLE_DECLARE(level)                             \
   namespace level {                                       \
   void AddTo(float*, const float*, size_t);               \

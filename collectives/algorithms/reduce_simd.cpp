@@ -1,5 +1,5 @@
-// Compiled once for each x86-64 level (carole_simd_source); the loops are plain so that the
-// compiler vectorizes.
+// The loops of reduce.h, compiled once for each x86-64 level (carole_simd_source). They are plain,
+// so that the compiler vectorizes them.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace carole::collectives::CAROLE_SIMD_NAMESPACE {
 
 namespace {
 
-constexpr size_t kBlock = 2048;  // bytes of the running sum of many ranks: stays in the first cache
+constexpr size_t kBlock = 2048;  // bytes of the running sum: stays in the first-level cache
 template <typename T>
 constexpr size_t kStep = kBlock / sizeof(T);
 
@@ -22,7 +22,7 @@ void Add(T* into, const T* from, size_t count) {
   for (size_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
-// sum = the tree's sum of at most kStep elements of all ranks.
+// Puts the tree's sum of elements [begin, begin + count) of all ranks into `sum`; count <= kStep.
 template <typename T>
 void SumBlock(T* const* ranks, size_t n, T* sum, size_t begin, size_t count) {
   if (n == 1) {

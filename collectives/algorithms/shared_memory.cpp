@@ -1,14 +1,23 @@
-// All-reduce in two levels: memory shared by the ranks of a host, rings among hosts.
+// Reductions on two levels: memory that the ranks of a host share, and messages among hosts.
 //
-// The range is cut into as many chunks as there are rails (Topology::num_rails(): the smallest
-// number of ranks on a host). Local rank i owns chunk i: it adds the chunk of all its neighbors,
-// in rank order, where it lies; sums it with the i-th ranks of all hosts, by ring or tree; and
-// writes the sum back to all neighbors. With one host the rings vanish and adding and writing back
-// are one pass over memory: each byte of each rank's range is read once and written once. With one
-// rank on each host only the ring is left.
+// The range is cut into one chunk for each rail (Topology::num_rails(): the smallest number of
+// ranks on a host). Local rank i owns chunk i. An all-reduce has three phases:
+//   1. The owner adds the chunks of all ranks of its host where they lie, in the order of reduce.h,
+//      into its own range.
+//   2. The owners of chunk i on all hosts (rail i) sum it by a ring or tree. All rails use the
+//      network at the same time.
+//   3. The owner copies the sum into the ranges of all ranks of its host. Then a barrier.
 //
-// A range in an arena is worked on in place. Any other goes piece by piece through the staging
-// areas.
+//   Example: 2 hosts with 2 ranks each; every rank has 100 floats. There are 2 rails and 2 chunks
+//   (64 and 36 floats, because chunks begin on cache lines of 16 floats). Rank 0 adds the chunks 0
+//   of ranks 0 and 1; rank 2 does the same on the other host; rank 0 and rank 2 sum the result by
+//   messages and write it back. At the same time ranks 1 and 3 sum chunk 1.
+//
+// With one host there are no rings, and phases 1 and 3 are one pass over memory: each byte of each
+// rank's range is read once and written once. With one rank on each host only the ring is left.
+//
+// A range in an arena is reduced in place. Other memory passes through the staging areas piece by
+// piece, with a copy in and a copy out.
 #include <algorithm>
 #include <cstring>
 
@@ -20,8 +29,8 @@ namespace carole::collectives {
 
 namespace {
 
-// The owner's chunk. Chunks begin on cache lines when the range does, for vector code and against
-// false sharing.
+// Returns the chunk that a local rank owns. Chunks begin on cache lines if the range does. This
+// helps vector code and avoids false sharing.
 template <typename T>
 Piece ChunkOf(size_t count, int rails, int local_rank) {
   constexpr size_t kLine = 64 / sizeof(T);
@@ -30,15 +39,16 @@ Piece ChunkOf(size_t count, int rails, int local_rank) {
   return {begin, std::min(count, (lines.begin + lines.count) * kLine) - begin};
 }
 
-// RingSum or TreeSum.
+// The sum among hosts: RingSum or TreeSum.
 template <typename T>
-using SumAmong = void (*)(Exchange&, const Members&, std::span<T>);
+using SumAmong = void (*)(CollectiveContext&, const Members&, std::span<T>);
 
-// The three phases on `count` elements that lie at ranks[l] for local rank l. All ranks have filled
-// them.
+// Runs the three phases on `count` elements; ranks[l] is the address of local rank l's elements.
+// All ranks have filled them before.
 template <typename T>
-void SumAmongAll(Exchange& x, SumAmong<T> sum_hosts, std::span<T* const> ranks, size_t count) {
-  const Topology& t = x.topology;
+void SumAmongAll(CollectiveContext& context, SumAmong<T> sum_hosts, std::span<T* const> ranks,
+                 size_t count) {
+  const Topology& t = context.topology;
   const int rails = t.num_rails();
   if (t.local_rank < rails) {
     const Piece chunk = ChunkOf<T>(count, rails, t.local_rank);
@@ -49,13 +59,13 @@ void SumAmongAll(Exchange& x, SumAmong<T> sum_hosts, std::span<T* const> ranks, 
     } else {
       T* const mine = chunks[t.local_rank];
       if (chunks.size() > 1) SumRanks(chunks.data(), chunks.size(), mine, chunk.count);
-      sum_hosts(x, t.Counterparts(), std::span<T>(mine, chunk.count));
+      sum_hosts(context, t.RailMembers(), std::span<T>(mine, chunk.count));
       for (T* other : chunks) {
         if (other != mine) std::memcpy(other, mine, chunk.count * sizeof(T));
       }
     }
   }
-  x.node->Sync(*x.watch);
+  context.node->Barrier(*context.watchdog);
 }
 
 template <typename T>
@@ -66,96 +76,99 @@ std::vector<T*> As(std::span<std::byte* const> memory) {
 }
 
 template <typename T>
-void SumInTwoLevels(Exchange& x, SumAmong<T> sum_hosts, std::span<T> data) {
-  if (IsOneRankPerHost(x.topology)) {
+void SumInTwoLevels(CollectiveContext& context, SumAmong<T> sum_hosts, std::span<T> data) {
+  if (IsOneRankPerHost(context.topology)) {
     T* const alone = data.data();
-    return SumAmongAll<T>(x, sum_hosts, {&alone, 1}, data.size());
+    return SumAmongAll<T>(context, sum_hosts, {&alone, 1}, data.size());
   }
-  if (!x.peers.empty()) return SumAmongAll<T>(x, sum_hosts, As<T>(x.peers), data.size());
-  const std::vector<T*> ranks = As<T>(x.node->staging());
-  T* const mine = ranks[x.topology.local_rank];
+  if (!context.local_addresses.empty())
+    return SumAmongAll<T>(context, sum_hosts, As<T>(context.local_addresses), data.size());
+  const std::vector<T*> ranks = As<T>(context.node->staging());
+  T* const mine = ranks[context.topology.local_rank];
   constexpr size_t kPiece = NodeGroup::kStagingBytes / sizeof(T);
   for (size_t begin = 0; begin < data.size(); begin += kPiece) {
     const auto piece = data.subspan(begin, std::min(kPiece, data.size() - begin));
     std::memcpy(mine, piece.data(), piece.size_bytes());
-    x.node->Sync(*x.watch);
-    SumAmongAll<T>(x, sum_hosts, ranks, piece.size());
+    context.node->Barrier(*context.watchdog);
+    SumAmongAll<T>(context, sum_hosts, ranks, piece.size());
     std::memcpy(piece.data(), mine, piece.size_bytes());
   }
 }
 
-// out: the sum over this host's ranks of one piece of `in`, that of rank pieces[l] on local rank l.
-// Outside of arenas, equally long parts of all these pieces lie one behind the other in the staging
-// area.
+// Sums one piece of `in` over the ranks of this host: local rank l gets the sum of piece pieces[l]
+// in `out`. If the range is not in an arena, equally long parts of these pieces lie one after
+// another in the staging area.
 template <typename T>
-void SumOfNeighbors(Exchange& x, std::span<const T> in, std::span<const int> pieces,
-                    std::span<T> out) {
-  const int rank = x.topology.local_rank;
+void SumPiecesOfHost(CollectiveContext& context, std::span<const T> in, std::span<const int> pieces,
+                     std::span<T> out) {
+  const int rank = context.topology.local_rank;
   const auto sum = [&](std::span<std::byte* const> memory, size_t offset, std::span<T> into) {
-    x.node->Sync(*x.watch);  // all have filled theirs
+    context.node->Barrier(*context.watchdog);  // all ranks have filled theirs
     std::vector<T*> ranks = As<T>(memory);
     for (T*& address : ranks) address += offset;
     SumRanks(ranks.data(), ranks.size(), into.data(), into.size());
-    x.node->Sync(*x.watch);  // all have read it
+    context.node->Barrier(*context.watchdog);  // all ranks have read it
   };
-  if (!x.peers.empty()) return sum(x.peers, pieces[rank] * out.size(), out);
+  if (!context.local_addresses.empty())
+    return sum(context.local_addresses, pieces[rank] * out.size(), out);
   const size_t most = NodeGroup::kStagingBytes / sizeof(T) / pieces.size();
-  T* const staging = reinterpret_cast<T*>(x.node->staging()[rank]);
+  T* const staging = reinterpret_cast<T*>(context.node->staging()[rank]);
   for (size_t begin = 0; begin < out.size(); begin += most) {
     const size_t length = std::min(most, out.size() - begin);
     for (size_t l = 0; l < pieces.size(); ++l) {
       std::memcpy(staging + l * length, &in[pieces[l] * out.size() + begin], length * sizeof(T));
     }
-    sum(x.node->staging(), rank * length, out.subspan(begin, length));
+    sum(context.node->staging(), rank * length, out.subspan(begin, length));
   }
 }
 
 }  // namespace
 
 template <typename T>
-void HierarchicalAllReduce(Exchange& x, std::span<T> data) {
-  SumInTwoLevels<T>(x, RingSum<T>, data);
+void HierarchicalAllReduce(CollectiveContext& context, std::span<T> data) {
+  SumInTwoLevels<T>(context, RingSum<T>, data);
 }
 
 template <typename T>
-void HierarchicalTreeAllReduce(Exchange& x, std::span<T> data) {
-  SumInTwoLevels<T>(x, TreeSum<T>, data);
+void HierarchicalTreeAllReduce(CollectiveContext& context, std::span<T> data) {
+  SumInTwoLevels<T>(context, TreeSum<T>, data);
 }
 
 bool FitsInline(const Topology& topology, size_t bytes) {
-  constexpr size_t kMostRead = 64 << 10;  // beyond, sharing the work wins over one meeting less
+  // Beyond this number of bytes to read, sharing the work is faster than saving one barrier.
+  constexpr size_t kMostRead = 64 << 10;
   return IsOneHost(topology) && bytes * topology.size() <= kMostRead;
 }
 
 template <typename T>
-void SumInlined(Exchange& x, std::span<T> data) {
+void SumInlined(CollectiveContext& context, std::span<T> data) {
   std::vector<T*> ranks;
-  for (size_t r = 0; r < x.node->staging().size(); ++r) {
-    ranks.push_back(reinterpret_cast<T*>(x.node->Shown(r)));
+  for (size_t r = 0; r < context.node->staging().size(); ++r) {
+    ranks.push_back(reinterpret_cast<T*>(context.node->InlineData(r)));
   }
   SumRanks(ranks.data(), ranks.size(), data.data(), data.size());
 }
 
 template <typename T>
-void ReduceScatterPieces(Exchange& x, std::span<T> in, std::span<T> out) {
-  const Topology& t = x.topology;
+void ReduceScatterPieces(CollectiveContext& context, std::span<T> in, std::span<T> out) {
+  const Topology& t = context.topology;
   if (!t.has_even_hosts() || IsOneRankPerHost(t))
-    return RingReduceScatter(x, t.AllRanks(), in, out);
-  if (IsOneHost(t)) return SumOfNeighbors<T>(x, in, t.neighbors(), out);
+    return RingReduceScatter(context, t.AllRanks(), in, out);
+  if (IsOneHost(t)) return SumPiecesOfHost<T>(context, in, t.local_ranks(), out);
   Buffer memory(t.hosts.size() * out.size_bytes());
   const std::span<T> sums(reinterpret_cast<T*>(memory.data()), t.hosts.size() * out.size());
   for (size_t h = 0; h < t.hosts.size(); ++h)
-    SumOfNeighbors<T>(x, in, t.hosts[h], sums.subspan(h * out.size(), out.size()));
-  RingReduceScatter(x, t.Counterparts(), sums, out);
+    SumPiecesOfHost<T>(context, in, t.hosts[h], sums.subspan(h * out.size(), out.size()));
+  RingReduceScatter(context, t.RailMembers(), sums, out);
 }
 
-template void HierarchicalAllReduce(Exchange&, std::span<float>);
-template void HierarchicalAllReduce(Exchange&, std::span<double>);
-template void HierarchicalTreeAllReduce(Exchange&, std::span<float>);
-template void HierarchicalTreeAllReduce(Exchange&, std::span<double>);
-template void SumInlined(Exchange&, std::span<float>);
-template void SumInlined(Exchange&, std::span<double>);
-template void ReduceScatterPieces(Exchange&, std::span<float>, std::span<float>);
-template void ReduceScatterPieces(Exchange&, std::span<double>, std::span<double>);
+template void HierarchicalAllReduce(CollectiveContext&, std::span<float>);
+template void HierarchicalAllReduce(CollectiveContext&, std::span<double>);
+template void HierarchicalTreeAllReduce(CollectiveContext&, std::span<float>);
+template void HierarchicalTreeAllReduce(CollectiveContext&, std::span<double>);
+template void SumInlined(CollectiveContext&, std::span<float>);
+template void SumInlined(CollectiveContext&, std::span<double>);
+template void ReduceScatterPieces(CollectiveContext&, std::span<float>, std::span<float>);
+template void ReduceScatterPieces(CollectiveContext&, std::span<double>, std::span<double>);
 
 }  // namespace carole::collectives

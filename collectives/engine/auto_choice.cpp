@@ -12,37 +12,39 @@ namespace carole::collectives {
 
 namespace {
 
-constexpr size_t kMostBytes = 4 << 20;
+constexpr size_t kMaxBytes = 4 << 20;
 
-// The least of those that have the same winner.
-size_t SizeClass(size_t bytes) { return std::bit_floor(std::min(bytes, kMostBytes)); }
+// Returns the smallest size of those that share a choice with `bytes`.
+size_t SizeClass(size_t bytes) { return std::bit_floor(std::min(bytes, kMaxBytes)); }
 
-// All that the winner depends on beside the message: how many ranks each host has, and how messages
-// travel. Ranks of a machine without shared memory look like hosts, but have no network in between.
-std::string Place(const Exchange& x) {
+// Describes all that the fastest algorithm depends on, except for the message: how many ranks each
+// host has, and how messages travel. Ranks of a machine without shared memory look like hosts, but
+// have no network between them.
+std::string DescribeHosts(const CollectiveContext& context) {
   std::string hosts;
-  for (size_t i = 0, same = 0; i < x.topology.hosts.size(); i += same) {
-    const size_t ranks = x.topology.hosts[i].size();
-    for (same = 1; i + same < x.topology.hosts.size(); ++same) {
-      if (x.topology.hosts[i + same].size() != ranks) break;
+  for (size_t i = 0, same = 0; i < context.topology.hosts.size(); i += same) {
+    const size_t ranks = context.topology.hosts[i].size();
+    for (same = 1; i + same < context.topology.hosts.size(); ++same) {
+      if (context.topology.hosts[i + same].size() != ranks) break;
     }
     hosts += fmt::format("{} of {}, ", same, ranks);
   }
   return fmt::format("all_reduce, hosts and ranks: {}segments of {} bytes{}", hosts,
-                     x.segment_bytes, x.topology.shares_memory() ? "" : ", without shared memory");
+                     context.segment_bytes,
+                     context.topology.shares_memory() ? "" : ", without shared memory");
 }
 
-// Seconds of the fastest of a few sums of zeros.
+// Returns the seconds of the fastest of a few sums of zeros.
 template <typename T, typename Sum>
-double Time(Exchange& x, size_t count, Sum sum) {
+double MeasureSeconds(CollectiveContext& context, size_t count, Sum sum) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kTries = 3;  // beside the first, which opens connections
+  constexpr int kTries = 3;  // after a first one, which opens connections
   Buffer zeros(count * sizeof(T));
   const std::span<T> range(reinterpret_cast<T*>(zeros.data()), count);
   double fastest = std::numeric_limits<double>::max();
   for (int i = 0; i <= kTries; ++i) {
     const auto start = Clock::now();
-    sum(x, range);
+    sum(context, range);
     const std::chrono::duration<double> time = Clock::now() - start;
     if (i > 0) fastest = std::min(fastest, time.count());
   }
@@ -51,9 +53,10 @@ double Time(Exchange& x, size_t count, Sum sum) {
 
 }  // namespace
 
-AutoChoice::AutoChoice(const Exchange& x, std::string path)
-    : candidates_(AutoCandidates(x.topology)) {
-  if (candidates_.size() > 1 && x.topology.rank == 0) cache_.emplace(std::move(path), Place(x));
+AutoChoice::AutoChoice(const CollectiveContext& context, std::string path)
+    : candidates_(AutoCandidates(context.topology)) {
+  if (candidates_.size() > 1 && context.topology.rank == 0)
+    cache_.emplace(std::move(path), DescribeHosts(context));
 }
 
 size_t AutoChoice::Find(DType dtype, size_t bytes) const {
@@ -63,17 +66,17 @@ size_t AutoChoice::Find(DType dtype, size_t bytes) const {
   return found == rows_.end() ? kAutoRow : found->second;
 }
 
-size_t AutoChoice::Choose(Exchange& x, DType dtype, size_t bytes) {
+size_t AutoChoice::Choose(CollectiveContext& context, DType dtype, size_t bytes) {
   const std::string task = fmt::format("{} bytes of {}", SizeClass(bytes), Name(dtype));
-  size_t row = Remembered(task);
-  BroadcastBytes(x, std::as_writable_bytes(std::span(&row, 1)), 0);
-  if (row == kAutoRow) row = Measure(x, dtype, bytes, task);
+  size_t row = FindInCache(task);
+  BroadcastBytes(context, std::as_writable_bytes(std::span(&row, 1)), 0);
+  if (row == kAutoRow) row = Measure(context, dtype, bytes, task);
   const std::lock_guard lock(mutex_);
   return rows_[{dtype, SizeClass(bytes)}] = row;
 }
 
-// kAutoRow: none that may still be chosen.
-size_t AutoChoice::Remembered(const std::string& task) const {
+// Returns kAutoRow if the file has no choice, or one that is no longer a candidate.
+size_t AutoChoice::FindInCache(const std::string& task) const {
   const std::optional<std::string> name = cache_ ? cache_->Find(task) : std::nullopt;
   for (size_t row : candidates_) {
     if (name == kAllReduce[row].name) return row;
@@ -81,17 +84,20 @@ size_t AutoChoice::Remembered(const std::string& task) const {
   return kAutoRow;
 }
 
-size_t AutoChoice::Measure(Exchange& x, DType dtype, size_t bytes, const std::string& task) {
-  const size_t measured_bytes = std::min(bytes, kMostBytes);
-  x.peers.clear();
+size_t AutoChoice::Measure(CollectiveContext& context, DType dtype, size_t bytes,
+                           const std::string& task) {
+  const size_t measured_bytes = std::min(bytes, kMaxBytes);
+  context.local_addresses.clear();
   std::vector<double> mine;
   for (size_t row : candidates_) {
     mine.push_back(dtype == DType::kF64
-                       ? Time<double>(x, measured_bytes / sizeof(double), kAllReduce[row].sum_f64)
-                       : Time<float>(x, measured_bytes / sizeof(float), kAllReduce[row].sum_f32));
+                       ? MeasureSeconds<double>(context, measured_bytes / sizeof(double),
+                                                kAllReduce[row].sum_f64)
+                       : MeasureSeconds<float>(context, measured_bytes / sizeof(float),
+                                               kAllReduce[row].sum_f32));
   }
-  std::vector<double> all(mine.size() * x.topology.size());
-  AllGatherBytes(x, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  std::vector<double> all(mine.size() * context.topology.size());
+  AllGatherBytes(context, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   std::vector<double> slowest(mine.size());
   for (size_t i = 0; i < all.size(); ++i) {
     slowest[i % mine.size()] = std::max(slowest[i % mine.size()], all[i]);

@@ -1,12 +1,13 @@
-// The all-reduce algorithm "auto": which row of algorithms.h is fastest here for how many bytes.
+// AutoChoice: the all-reduce algorithm "auto". Finds the row of algorithms.h that is fastest on
+// these hosts for a size.
 //
-// For each type and power of two of bytes the first sum measures the rows that may win on these
-// hosts, on all ranks together, and the fastest is kept: the one whose slowest rank was fastest.
-// All ranks decide from the same numbers, hence alike; the contract compares the choice as well. On
-// one host only shared memory may win, so nothing is measured there.
+// The first all-reduce of each type and each power of two of its bytes measures the candidate rows,
+// on all ranks together. The row whose slowest rank was fastest is kept. All ranks decide from the
+// same numbers, so they choose the same row; the comparison of headers checks the choice as well.
+// On one host "shared_memory" is the only candidate, so nothing is measured there.
 //
-// Rank 0 keeps the winners in a file, so that the next job on hosts with as many ranks neither
-// measures again nor sums in another order.
+// Rank 0 keeps the choices in a file. So the next job on hosts with the same numbers of ranks does
+// not measure again, and adds in the same order.
 #pragma once
 
 #include <map>
@@ -17,32 +18,34 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "src/core/files/choice_cache.h"
+#include "src/core/files/tuning_cache.h"
 
 namespace carole::collectives {
 
 class AutoChoice {
  public:
-  // `path`: of the file (core/choice_cache.h); "": nothing is kept from job to job.
-  AutoChoice(const Exchange& x, std::string path);
+  // `path` is the file that keeps the choices (src/core/files/tuning_cache.h); "" keeps none.
+  AutoChoice(const CollectiveContext& context, std::string path);
 
-  // The row for sums of so many bytes, which travel between hosts as `dtype` (kBF16: fp32 does);
-  // kAutoRow when it is to be measured first. Any thread.
+  // Returns the row for all-reduces of `bytes` bytes, or kAutoRow if it is to be measured first.
+  // `dtype` is the type in which they travel between hosts (kBF16: fp32 travels as bf16). Callable
+  // from any thread.
   size_t Find(DType dtype, size_t bytes) const;
 
-  // Finds the row and keeps it, for sums as `x.wire` says: the remembered one, or the fastest now.
-  // Collective, while no other operation runs; needs memory for one more message of the size, 4 MB
-  // at most: beyond, the winner is the same.
-  size_t Choose(Exchange& x, DType dtype, size_t bytes);
+  // Finds the row and keeps it: a choice from the file, or the fastest in a measurement that honors
+  // context.wire. Collective; no other operation may run. Needs memory for one more range of this
+  // size, up to 4 MB. Larger ranges share the choice for 4 MB.
+  size_t Choose(CollectiveContext& context, DType dtype, size_t bytes);
 
  private:
-  size_t Remembered(const std::string& task) const;
-  size_t Measure(Exchange& x, DType dtype, size_t bytes, const std::string& task);
+  size_t FindInCache(const std::string& task) const;
+  size_t Measure(CollectiveContext& context, DType dtype, size_t bytes, const std::string& task);
 
   const std::vector<size_t> candidates_;
-  std::optional<ChoiceCache> cache_;  // rank 0's, where there is something to choose
+  std::optional<TuningCache> cache_;  // on rank 0, if there is more than one candidate
   mutable std::mutex mutex_;
-  std::map<std::pair<DType, size_t>, size_t> rows_;  // by what travels and power of two of bytes
+  std::map<std::pair<DType, size_t>, size_t>
+      rows_;  // by type on the wire and power of two of bytes
 };
 
 }  // namespace carole::collectives

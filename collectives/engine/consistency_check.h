@@ -1,4 +1,4 @@
-// What ranks agree on before data is believed.
+// Checks that all ranks call the same operation.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace carole::collectives {
 
-// Throws CommError that names both ranks, by `names`, and every field that differs.
-void CheckHeadersMatch(const HeaderRange& verdict, std::span<const std::string> names);
+// Throws CommError unless the headers in `range` are equal. The error names a rank with the
+// smallest and one with the largest header, by `names`, and every field that differs.
+void CheckHeadersMatch(const HeaderRange& range, std::span<const std::string> names);
 
 }  // namespace carole::collectives

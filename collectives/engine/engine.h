@@ -1,5 +1,6 @@
-// The communicator over any backend: queue, thread, contract, choice of algorithm. A backend adds
-// where ranks run, messages, and shared memory.
+// The engine implements Communicator over any CommBackend. It adds the queue and its thread, the
+// comparison of headers, deadlines, and the choice of algorithms. A backend provides the ranks,
+// messages between them, and shared memory. The head of engine.cpp explains how an operation runs.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace carole::collectives {
 
-// What local/ and mpi/ implement. Calls come from one thread at a time, except StopWaiting().
+// What local/ and mpi/ implement. One thread at a time calls it, except for StopWaiting().
 class CommBackend {
  public:
   virtual ~CommBackend() = default;
@@ -22,26 +23,29 @@ class CommBackend {
   virtual Transport& transport() = 0;
   virtual NodeGroup& node() = 0;
 
-  // Zeroed memory of so many bytes for each local rank, in the order of local ranks; it lasts as
-  // long as the backend. Called by all ranks together. Empty when this host cannot give it.
-  virtual std::vector<std::byte*> AllocateShared(size_t bytes, Watch& watch) = 0;
+  // Allocates `bytes` bytes of zeroed memory for each local rank. Returns their addresses in the
+  // order of local ranks, or an empty vector if this host has too little shared memory. The memory
+  // lives as long as the backend. Collective. Throws CommError if ranks are gone.
+  virtual std::vector<std::byte*> AllocateShared(size_t bytes, Watchdog& watchdog) = 0;
 
-  // Algorithm "mpi". Blocks without a deadline.
+  // The algorithm "mpi". Blocks without a deadline.
   virtual bool HasNativeAllReduce() const { return false; }
   virtual void NativeAllReduce(std::span<float>) {}
   virtual void NativeAllReduce(std::span<double>) {}
 
-  // Makes waits fail soon, so that Abort() can be called. From any thread.
+  // Makes waits fail soon, so that Abort() can be called. Callable from any thread.
   virtual void StopWaiting() = 0;
-  // Ends the job, as far as the backend can.
+  // Ends the whole job with this exit code, as far as the backend can.
   virtual void Abort(int exit_code) = 0;
 
-  // Whether all ranks have to end together; if so, together says whether they do.
+  // Whether all ranks must shut down together. If so, `collective` tells Shutdown() whether they
+  // do. No other call follows Shutdown().
   virtual bool NeedsCollectiveShutdown() const { return false; }
-  virtual void End(bool together) { static_cast<void>(together); }
+  virtual void Shutdown(bool collective) { static_cast<void>(collective); }
 };
 
-// Throws UsageError when options.all_reduce does not fit.
+// Throws UsageError if options.all_reduce is unknown or does not fit the hosts, or if
+// options.wire_dtype is unknown.
 std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<CommBackend> backend,
                                          const CommunicatorOptions& options);
 

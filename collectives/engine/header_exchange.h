@@ -1,5 +1,6 @@
-// How all ranks agree on an operation before its data moves, and what they learn of each other on
-// the way: where the ranks of other hosts were last, and how far apart the hosts' clocks are.
+// HeaderExchange: compares the header of an operation among all ranks before data moves. The same
+// messages also carry what each rank is doing. Measures the offset between the clocks of hosts,
+// too.
 #pragma once
 
 #include <string>
@@ -9,31 +10,34 @@
 
 namespace carole::collectives {
 
+// Used by one thread at a time. Functions that wait throw CommError if context.watchdog does.
 class HeaderExchange {
  public:
-  // x.topology, transport, node and watch are set; x outlives this. Used by one thread at a time.
-  explicit HeaderExchange(Exchange& x);
+  // Uses topology, transport, node and watchdog of `context`, which must outlive this object.
+  explicit HeaderExchange(CollectiveContext& context);
 
-  // The verdict on the headers of all ranks; the same on every rank. The host's ranks can read
-  // `shown` afterwards (NodeGroup).
-  HeaderRange Compare(const Header& header, std::span<const std::byte> shown = {});
+  // Returns the range of the headers of all ranks, which is the same on every rank. Afterwards the
+  // ranks of this host can read `inline_data` (NodeGroup::CompareHeaders). Collective.
+  HeaderRange CompareHeaders(const OperationHeader& header,
+                             std::span<const std::byte> inline_data = {});
 
-  // "in forward of step 7", or, of a rank of another host, "last seen in forward of step 7": when
-  // its host agreed to an operation. "" when nothing is known.
-  std::string WhereIs(int rank) const;
+  // Returns "in the forward phase of step 7". For a rank of another host, returns "last seen in the
+  // forward phase of step 7": what it was doing when its host last compared headers. Returns "" if
+  // nothing is known.
+  std::string DescribeActivity(int rank) const;
 
-  // Tells the neighbors of a rank of another host (-1: it has come). Who of this host is missing
-  // they see themselves.
+  // Tells the ranks of this host that this rank waits for `rank`, if that is a rank of another host
+  // (-1: no longer). Missing ranks of this host are visible to them anyway.
   void SetWaitingFor(int rank);
 
-  // Seconds from this host's steady clock to that of rank 0's host. Called by all ranks together.
+  // Returns the seconds from this host's steady clock to that of rank 0's host. Collective.
   double MeasureClockOffset();
 
  private:
-  HeaderRange CompareHosts(const HeaderRange& mine);
+  HeaderRange CompareAcrossHosts(const HeaderRange& mine);
 
-  Exchange& x_;
-  std::vector<Whereabouts> last_seen_;  // of each rank; kept by the first rank of each host
+  CollectiveContext& context_;
+  std::vector<RankActivity> last_seen_;  // of each rank; only the first rank of each host has it
 };
 
 }  // namespace carole::collectives

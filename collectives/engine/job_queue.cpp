@@ -24,7 +24,7 @@ struct JobQueue::Job {
   }
 };
 
-// Shared with the queue: the caller may drop it before the job has run.
+// Shares the job with the queue, because the caller may destroy this before the job has run.
 struct JobQueue::JobPending final : Pending {
   JobPending(JobQueue* queue, std::shared_ptr<Job> job) : queue_(queue), job_(std::move(job)) {}
   void Wait() override { queue_->Await(*job_); }

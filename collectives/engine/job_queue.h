@@ -1,6 +1,6 @@
-// Jobs that run one after the other in the order of the calls: on the queue's thread, or, when
-// nothing else is under way, on the thread of a call that would only wait for it. So what jobs use
-// sees one thread at a time.
+// JobQueue: runs jobs one at a time, in the order of the calls. Jobs run on the queue's thread. If
+// the caller would only wait and nothing else is in flight, the job runs on the caller's thread,
+// which saves two thread switches. Either way, what the jobs use sees one thread at a time.
 #pragma once
 
 #include <condition_variable>
@@ -16,21 +16,22 @@ namespace carole::collectives {
 
 class JobQueue {
  public:
-  // tick: called about once a second by threads that wait.
+  // Threads that wait call `tick` about once a second.
   explicit JobQueue(std::function<void()> tick);
-  ~JobQueue();  // Stop()
+  ~JobQueue();  // calls Stop()
 
-  // An exception of the job is thrown by Wait(). The Pending may be dropped before the job has run,
-  // and must not outlive the queue.
+  // Starts a job. The returned Pending throws the job's exception in Wait(). It may be destroyed
+  // before the job has run, and must not outlive the queue.
   std::unique_ptr<Pending> Start(std::function<void()> run);
 
-  // Starts and waits.
+  // Starts a job and waits for it. Throws the job's exception.
   void Run(std::function<void()> run);
 
-  // Runs what was started, then ends the thread. Nothing may be started afterwards.
+  // Runs the jobs that were started, then ends the thread. No job may be started afterwards.
   void Stop();
 
-  // Calls `action` while no job runs; false, without calling it, when one runs for longer.
+  // Calls `action` while no job runs. Returns false, without calling it, if a job is still running
+  // after `seconds`.
   bool RunWhenIdle(double seconds, const std::function<void()>& action);
 
  private:

@@ -15,21 +15,22 @@ namespace carole::collectives {
 
 namespace {
 
-// A message that was sent: the receiver copies straight from the sender's memory.
-struct Parcel {
+// A message that was sent. The receiver copies directly from the sender's memory.
+struct PostedSend {
   std::span<const std::byte> data;
   std::atomic<bool> is_done{false};
 };
 
-// What the ranks share. Kept alive by all of them, since they may end in any order.
+// What the ranks share. All ranks keep it alive, because they may end in any order.
 struct World {
   explicit World(int size) : slots(size), nodes(size) {}
 
   std::mutex mutex;
-  std::map<std::tuple<int, int, Channel>, std::deque<std::shared_ptr<Parcel>>> mail;  // from, to
-  std::vector<Buffer> slots;                      // NodeGroup's memory of each rank
-  std::vector<std::unique_ptr<NodeGroup>> nodes;  // of each rank
-  std::deque<std::vector<Buffer>> arenas;         // each: of every rank
+  std::map<std::tuple<int, int, Channel>, std::deque<std::shared_ptr<PostedSend>>>
+      mail;                                       // sent messages by sender, receiver and channel
+  std::vector<Buffer> slots;                      // each rank's memory for NodeGroup
+  std::vector<std::unique_ptr<NodeGroup>> nodes;  // by rank
+  std::deque<std::vector<Buffer>> arenas;         // each rank's part of each arena
 };
 
 class LocalTransport final : public Transport {
@@ -37,68 +38,68 @@ class LocalTransport final : public Transport {
   LocalTransport(World& world, int rank) : world_(world), rank_(rank) {}
 
   Request StartSend(int peer, Channel channel, std::span<const std::byte> data) override {
-    auto parcel = std::make_shared<Parcel>();
-    parcel->data = data;
+    auto posted = std::make_shared<PostedSend>();
+    posted->data = data;
     const std::lock_guard lock(world_.mutex);
-    world_.mail[{rank_, peer, channel}].push_back(parcel);
-    return Keep({.peer = peer, .channel = channel, .sent = std::move(parcel), .into = {}});
+    world_.mail[{rank_, peer, channel}].push_back(posted);
+    return Add({.peer = peer, .channel = channel, .sent = std::move(posted), .into = {}});
   }
 
   Request StartReceive(int peer, Channel channel, std::span<std::byte> data) override {
-    return Keep({.peer = peer, .channel = channel, .sent = nullptr, .into = data});
+    return Add({.peer = peer, .channel = channel, .sent = nullptr, .into = data});
   }
 
   bool Test(Request request) override {
-    Letter& letter = letters_.at(request);
-    const bool is_through = letter.sent ? letter.sent->is_done.load() : Take(letter);
-    if (is_through) letters_.erase(request);
-    return is_through;
+    OpenMessage& message = messages_.at(request);
+    const bool is_complete = message.sent ? message.sent->is_done.load() : TryReceive(message);
+    if (is_complete) messages_.erase(request);
+    return is_complete;
   }
 
   void Cancel(Request request) override {
-    const Letter letter = letters_.at(request);
-    letters_.erase(request);
-    if (!letter.sent) return;
+    const OpenMessage message = messages_.at(request);
+    messages_.erase(request);
+    if (!message.sent) return;
     {
       const std::lock_guard lock(world_.mutex);
-      if (std::erase(world_.mail[{rank_, letter.peer, letter.channel}], letter.sent) > 0) return;
+      if (std::erase(world_.mail[{rank_, message.peer, message.channel}], message.sent) > 0) return;
     }
-    while (!letter.sent->is_done.load()) std::this_thread::yield();  // it is being copied right now
+    while (!message.sent->is_done.load()) std::this_thread::yield();  // the receiver is copying it
   }
 
  private:
-  struct Letter {
+  struct OpenMessage {
     int peer;
     Channel channel;
-    std::shared_ptr<Parcel> sent;  // null: a receive
-    std::span<std::byte> into;
+    std::shared_ptr<PostedSend> sent;  // null if it is a receive
+    std::span<std::byte> into;         // memory of a receive
   };
 
-  Request Keep(Letter letter) {
-    letters_.emplace(next_, std::move(letter));
+  Request Add(OpenMessage message) {
+    messages_.emplace(next_, std::move(message));
     return next_++;
   }
 
-  bool Take(const Letter& letter) {
-    std::shared_ptr<Parcel> parcel;
+  bool TryReceive(const OpenMessage& message) {
+    std::shared_ptr<PostedSend> posted;
     {
       const std::lock_guard lock(world_.mutex);
-      auto& queue = world_.mail[{letter.peer, rank_, letter.channel}];
+      auto& queue = world_.mail[{message.peer, rank_, message.channel}];
       if (queue.empty()) return false;
-      parcel = queue.front();
+      posted = queue.front();
       queue.pop_front();
     }
-    const bool fits = parcel->data.size() == letter.into.size();
-    if (fits) std::memcpy(letter.into.data(), parcel->data.data(), letter.into.size());
-    parcel->is_done.store(true);
-    CAROLE_CHECK(fits, "message from rank {} has {} bytes, want {}", letter.peer,
-                 parcel->data.size(), letter.into.size());
+    const bool fits = posted->data.size() == message.into.size();
+    if (fits) std::memcpy(message.into.data(), posted->data.data(), message.into.size());
+    posted->is_done.store(true);
+    CAROLE_CHECK(fits, "message from rank {} has {} bytes, want {}", message.peer,
+                 posted->data.size(), message.into.size());
     return true;
   }
 
   World& world_;
   const int rank_;
-  std::map<Request, Letter> letters_;
+  std::map<Request, OpenMessage> messages_;
   Request next_ = 0;
 };
 
@@ -115,7 +116,7 @@ class LocalBackend final : public CommBackend {
   Transport& transport() override { return transport_; }
   NodeGroup& node() override { return *world_->nodes[topology_.rank]; }
 
-  std::vector<std::byte*> AllocateShared(size_t bytes, Watch& watch) override {
+  std::vector<std::byte*> AllocateShared(size_t bytes, Watchdog& watchdog) override {
     const size_t number = num_arenas_++;
     Buffer mine(bytes);
     {
@@ -123,10 +124,10 @@ class LocalBackend final : public CommBackend {
       while (world_->arenas.size() <= number) world_->arenas.emplace_back(topology_.size());
       world_->arenas[number][topology_.rank] = std::move(mine);
     }
-    node().Sync(watch);
+    node().Barrier(watchdog);
     const std::lock_guard lock(world_->mutex);
     std::vector<std::byte*> ranks;
-    for (int rank : topology_.neighbors()) ranks.push_back(world_->arenas[number][rank].data());
+    for (int rank : topology_.local_ranks()) ranks.push_back(world_->arenas[number][rank].data());
     return ranks;
   }
 
@@ -163,8 +164,8 @@ std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
     topologies.push_back(MakeTopology(r, hosts));
     const Topology& t = topologies.back();
     std::vector<std::byte*> shared;
-    for (int n : t.neighbors()) shared.push_back(world->slots[n].data());
-    world->nodes[r] = std::make_unique<NodeGroup>(t.local_rank, t.neighbors(), shared);
+    for (int n : t.local_ranks()) shared.push_back(world->slots[n].data());
+    world->nodes[r] = std::make_unique<NodeGroup>(t.local_rank, t.local_ranks(), shared);
   }
   for (int r = 0; r < size; ++r) {
     auto backend = std::make_unique<LocalBackend>(world, topologies[r], names);

@@ -1,4 +1,4 @@
-// Ranks as threads of one process: for tests, and for one process alone.
+// Ranks as threads of one process. Tests use it, and so does a process that runs alone.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,10 @@
 
 namespace carole::collectives {
 
-// Communicators of ranks 0 to size-1. Each may move to a thread of its own; one that is destroyed
-// early counts as gone for the others. Abort() only makes every rank's operations throw. With size
-// 1 there is no thread, no copy, and every operation returns at once.
+// Returns the communicators of ranks 0 to size-1. Each may be used on a thread of its own. If one
+// is destroyed early, the other ranks see it as gone. Abort() makes the operations of all ranks
+// throw. With size 1 there is no thread and no copy, and every operation returns at once. Throws
+// UsageError if the options do not fit (MakeEngine).
 std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
     int size, const CommunicatorOptions& options = {});
 

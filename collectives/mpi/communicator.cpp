@@ -32,46 +32,47 @@ namespace {
 MPI_Datatype TypeOf(const float*) { return MPI_FLOAT; }
 MPI_Datatype TypeOf(const double*) { return MPI_DOUBLE; }
 
-// Whether the system's shared memory has room for so many more bytes of each of a host's ranks. MPI
-// would find out too late, with SIGBUS; and it fills its own files, 4 MB for each, as it needs
-// them.
+// Returns whether /dev/shm has room for `bytes` more bytes of each of `ranks` ranks. MPI would find
+// out too late, with SIGBUS. 4 MB for each rank stay reserved for MPI's own files, which fill up as
+// MPI needs them.
 bool HasSharedMemory(size_t bytes, size_t ranks) {
   struct statvfs disk;
-  if (statvfs("/dev/shm", &disk) != 0) return true;  // MPI knows another place
+  if (statvfs("/dev/shm", &disk) != 0) return true;  // MPI must use another folder
   constexpr size_t kReserve = 4 << 20;
   return static_cast<size_t>(disk.f_bavail) * disk.f_frsize >
          bytes * ranks + kReserve * (ranks + 1);
 }
 
-// While it lives MPI's own collectives have to end, in which a rank that is frozen holds up the
-// others forever: nothing but the end of the process gets out of there.
-class Deadline {
+// Ends the process if this object still exists after `seconds`. It guards MPI's own collectives: a
+// frozen rank blocks the others in them forever, and only the end of the process gets them out.
+class ProcessDeadline {
  public:
-  Deadline(double seconds, const char* doing)
+  ProcessDeadline(double seconds, const char* doing)
       : thread_([seconds = std::max(seconds, kLeastSeconds), doing](const std::stop_token& stop) {
           std::mutex mutex;
           std::unique_lock lock(mutex);
           std::condition_variable_any never;
-          // Second by second: who was suspended has not waited.
+          // Counts second by second, so the time in which a process is suspended does not count.
           for (double waited = 0; waited < seconds; ++waited) {
             never.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
             if (stop.stop_requested()) return;
           }
-          LogError("mpi", "{}: deadline: not all ranks came along in {:.0f} s", doing, seconds);
+          LogError("mpi", "{}: deadline: some ranks have not arrived after {:.0f} s", doing,
+                   seconds);
           constexpr int kCode = static_cast<int>(ExitCode::kUnavailable);
           PrintExit(kCode, Describe(ExitCode::kUnavailable));
           std::_Exit(kCode);
         }) {}
 
  private:
-  static constexpr double kLeastSeconds = 30;  // processes start one after the other
+  static constexpr double kLeastSeconds = 30;  // because processes start one after the other
   std::jthread thread_;
 };
 
 // Duplicates of MPI_COMM_WORLD that return error codes.
 struct Comms {
   MPI_Comm all = MPI_COMM_NULL;
-  MPI_Comm host = MPI_COMM_NULL;  // the ranks of this machine, which mostly can share memory
+  MPI_Comm host = MPI_COMM_NULL;  // the ranks of this machine, which can usually share memory
 };
 
 class MpiBackend final : public CommBackend {
@@ -80,13 +81,13 @@ class MpiBackend final : public CommBackend {
       : deadline_seconds_(deadline_seconds), comms_(comms), transport_(comms.all) {
     std::vector<std::byte*> slots = MakeWindow(NodeGroup::kSharedBytes);
     FindTopology(!slots.empty());
-    if (slots.empty()) {  // every rank a host of its own
-      lone_slot_ = Buffer(NodeGroup::kSharedBytes);
-      slots = {lone_slot_.data()};
+    if (slots.empty()) {  // no shared memory: each rank counts as a host
+      private_slot_ = Buffer(NodeGroup::kSharedBytes);
+      slots = {private_slot_.data()};
     }
     NodeGroup::MakeSlot(slots[topology_.local_rank]);
     CAROLE_MPI(MPI_Barrier(comms_.all));
-    node_ = std::make_unique<NodeGroup>(topology_.local_rank, topology_.neighbors(), slots);
+    node_ = std::make_unique<NodeGroup>(topology_.local_rank, topology_.local_ranks(), slots);
   }
 
   const Topology& topology() const override { return topology_; }
@@ -94,9 +95,9 @@ class MpiBackend final : public CommBackend {
   Transport& transport() override { return transport_; }
   NodeGroup& node() override { return *node_; }
 
-  std::vector<std::byte*> AllocateShared(size_t bytes, Watch&) override {
-    if (lone_slot_.size() > 0) return {};
-    const Deadline deadline(deadline_seconds_, "shared memory");
+  std::vector<std::byte*> AllocateShared(size_t bytes, Watchdog&) override {
+    if (private_slot_.size() > 0) return {};
+    const ProcessDeadline deadline(deadline_seconds_, "shared memory");
     return MakeWindow(bytes);
   }
 
@@ -120,7 +121,7 @@ class MpiBackend final : public CommBackend {
   }
 
   bool NeedsCollectiveShutdown() const override { return true; }
-  void End(bool together) override;
+  void Shutdown(bool collective) override;
 
  private:
   std::vector<std::byte*> MakeWindow(size_t bytes);
@@ -140,16 +141,17 @@ class MpiBackend final : public CommBackend {
   Comms comms_;
   MpiTransport transport_;
   std::vector<MPI_Win> windows_;
-  Buffer lone_slot_;
+  Buffer private_slot_;
   Topology topology_;
   std::vector<std::string> names_;
   std::unique_ptr<NodeGroup> node_;
 };
 
-// Whether there are pages for all of it, which are taken from this rank's memory: another job may
-// have had the room that was seen, and then a mere touch ends the process (SIGBUS). Kernels before
-// 5.14 do not tell, so there it is touched.
-bool TakePages(void* memory, size_t bytes) {
+// Reserves pages for all of this memory, and charges them to this rank. Returns false if there are
+// too few. Another job may have taken the room that HasSharedMemory() saw, and then the first
+// access ends the process (SIGBUS). Kernels before 5.14 cannot tell, so there the memory is written
+// to.
+bool ReservePages(void* memory, size_t bytes) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / page * page;
@@ -160,8 +162,8 @@ bool TakePages(void* memory, size_t bytes) {
   return true;
 }
 
-// One window over the ranks of the host; the address of each rank's part. Empty when memory is
-// short.
+// Makes a window over the ranks of the host. Returns the address of each rank's part, or an empty
+// vector if memory is short.
 std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   int size = 0;
   CAROLE_MPI(MPI_Comm_size(comms_.host, &size));
@@ -171,26 +173,26 @@ std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
 
   MPI_Info info;
   CAROLE_MPI(MPI_Info_create(&info));
-  CAROLE_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each part on its own pages
+  CAROLE_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each part has its own pages
   void* mine = nullptr;
   MPI_Win window = MPI_WIN_NULL;
-  const size_t padded = bytes + Buffer::kAlignment;  // Open MPI aligns to nothing
+  const size_t padded = bytes + Buffer::kAlignment;  // Open MPI does not align the parts
   const int status =
       MPI_Win_allocate_shared(static_cast<MPI_Aint>(padded), 1, info, comms_.host, &mine, &window);
   CAROLE_MPI(MPI_Info_free(&info));
-  const auto on_all = [&](bool here) {
+  const auto is_true_on_all = [&](bool here) {
     int all = here ? 1 : 0;
     CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comms_.host));
     return all == 1;
   };
-  if (!on_all(status == MPI_SUCCESS)) return {};
-  if (!on_all(TakePages(mine, padded))) {
+  if (!is_true_on_all(status == MPI_SUCCESS)) return {};
+  if (!is_true_on_all(ReservePages(mine, padded))) {
     CAROLE_MPI(MPI_Win_free(&window));
     return {};
   }
   windows_.push_back(window);
   CAROLE_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window));  // plain loads and stores from now on
-  // Windows are mapped at pages, so what aligns a part in one process aligns it in all.
+  // Windows are mapped at page boundaries, so the same shift aligns a part in all processes.
   const auto address = reinterpret_cast<uintptr_t>(mine);
   const uint64_t my_shift = AlignUp(address) - address;
   std::vector<uint64_t> shifts(size);
@@ -208,36 +210,38 @@ std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   return parts;
 }
 
-// Each rank says the lowest rank of its host, and the host's name.
+// All ranks gather the lowest rank of each rank's host, which identifies the host, and the host's
+// name.
 void MpiBackend::FindTopology(bool shares_memory) {
-  struct Place {
+  struct HostOfRank {
     int first = 0;
     std::array<char, 60> host{};
   };
   int rank = 0, size = 0;
   CAROLE_MPI(MPI_Comm_rank(comms_.all, &rank));
   CAROLE_MPI(MPI_Comm_size(comms_.all, &size));
-  Place mine{.first = rank};
+  HostOfRank mine{.first = rank};
   CAROLE_MPI(MPI_Bcast(&mine.first, 1, MPI_INT, 0, comms_.host));
   if (!shares_memory) mine.first = rank;
   gethostname(mine.host.data(), mine.host.size() - 1);
-  std::vector<Place> places(size);
-  CAROLE_MPI(MPI_Allgather(&mine, sizeof(Place), MPI_BYTE, places.data(), sizeof(Place), MPI_BYTE,
-                           comms_.all));
+  std::vector<HostOfRank> hosts(size);
+  CAROLE_MPI(MPI_Allgather(&mine, sizeof(HostOfRank), MPI_BYTE, hosts.data(), sizeof(HostOfRank),
+                           MPI_BYTE, comms_.all));
   std::vector<std::string> keys;
   for (int r = 0; r < size; ++r) {
-    keys.push_back(std::to_string(places[r].first));
-    names_.push_back(fmt::format("rank {} ({})", r, places[r].host.data()));
+    keys.push_back(std::to_string(hosts[r].first));
+    names_.push_back(fmt::format("rank {} ({})", r, hosts[r].host.data()));
   }
   topology_ = MakeTopology(rank, keys);
   CAROLE_MPI(MPI_Comm_rank(comms_.host, &topology_.machine_rank));
   CAROLE_MPI(MPI_Comm_size(comms_.host, &topology_.machine_size));
 }
 
-// Windows and MPI end collectively; if the others do not come along, the process's exit ends them.
-void MpiBackend::End(bool together) {
-  if (!together) return;
-  const Deadline deadline(deadline_seconds_, "the end of MPI");
+// Windows and MPI must end on all ranks together. If some ranks are missing, they end with the
+// process instead.
+void MpiBackend::Shutdown(bool collective) {
+  if (!collective) return;
+  const ProcessDeadline deadline(deadline_seconds_, "MPI_Finalize");
   for (MPI_Win& window : windows_) {
     MPI_Win_unlock_all(window);
     MPI_Win_free(&window);
@@ -266,11 +270,12 @@ Comms MakeComms(int ranks_per_host) {
   return comms;
 }
 
-// Open MPI over TCP asks the receiver before it sends more than 64 KB, and stands still until both
-// have looked at their sockets again. A segment goes at once instead: on a link of 1 Gbit/s 105 to
-// 113 MB/s rather than 68 to 78. The user's own setting wins.
-void SendSegmentsAtOnce(size_t segment_bytes) {
-  const std::string bytes = std::to_string(segment_bytes + 1024);  // and MPI's header
+// Makes Open MPI send a segment eagerly. By default, Open MPI over TCP asks the receiver before it
+// sends more than 64 KB, and the link is idle until both have polled their sockets again. Measured
+// on a link of 1 Gbit/s: 105 to 113 MB/s instead of 68 to 78. The user's own settings have
+// priority.
+void SendSegmentsEagerly(size_t segment_bytes) {
+  const std::string bytes = std::to_string(segment_bytes + 1024);  // with MPI's header
   setenv("OMPI_MCA_btl_tcp_eager_limit", bytes.c_str(), 0);
   setenv("OMPI_MCA_btl_tcp_max_send_size", bytes.c_str(), 0);
 }
@@ -278,37 +283,39 @@ void SendSegmentsAtOnce(size_t segment_bytes) {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const std::optional<launch::RankPlacement> place = launch::FindRankPlacement(std::getenv);
-  if (!place || !launch::NeedsMpi(*place))
+  const std::optional<launch::RankPlacement> placement = launch::FindRankPlacement(std::getenv);
+  if (!placement || !launch::NeedsMpi(*placement))
     return std::move(MakeLocalCommunicators(1, options).front());
-  launch::RequirePmix(*place);
+  launch::RequirePmix(*placement);
   int is_initialized = 0;
   CAROLE_MPI(MPI_Initialized(&is_initialized));
-  CAROLE_CHECK(is_initialized == 0, "MPI serves one communicator in a process's life");
-  SendSegmentsAtOnce(options.segment_bytes);
+  CAROLE_CHECK(is_initialized == 0, "a process can make only one MPI communicator");
+  SendSegmentsEagerly(options.segment_bytes);
   int level = 0;
   {
-    constexpr double kSeconds = 300;  // loading the program from a slow disk is no fault
-    const Deadline deadline(std::max(options.deadline_seconds, kSeconds), "MPI_Init");
+    constexpr double kSeconds = 300;  // other ranks may load the program from a slow disk
+    const ProcessDeadline deadline(std::max(options.deadline_seconds, kSeconds), "MPI_Init");
     CAROLE_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level));
   }
   CAROLE_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   int size = 0;
   CAROLE_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
   try {
-    launch::RequireWholeJob(*place, size);
+    launch::RequireWholeJob(*placement, size);
     if (level < MPI_THREAD_SERIALIZED) {
       throw ConfigError(
-          "[mpi] MPI_Init_thread: got no support of threads, want MPI_THREAD_SERIALIZED");
+          "[mpi] MPI_Init_thread: no thread support: got a lower level, want "
+          "MPI_THREAD_SERIALIZED; "
+          "use an MPI library that was built with thread support");
     }
     std::unique_ptr<CommBackend> backend;
     {
-      const Deadline deadline(options.deadline_seconds, "start");
+      const ProcessDeadline deadline(options.deadline_seconds, "start");
       backend =
           std::make_unique<MpiBackend>(MakeComms(options.ranks_per_host), options.deadline_seconds);
     }
     return MakeEngine(std::move(backend), options);
-  } catch (const ConfigError&) {  // the same on every rank
+  } catch (const ConfigError&) {  // every rank throws it, so all finalize together
     MPI_Finalize();
     throw;
   }

@@ -1,4 +1,4 @@
-// Ranks as processes started by mpirun or srun.
+// Ranks as processes that mpirun or srun started.
 #pragma once
 
 #include <memory>
@@ -7,19 +7,21 @@
 
 namespace carole::collectives {
 
-// This process's place in its job. MPI is initialized with it (MPI_THREAD_SERIALIZED) and finalized
-// with it, so make it once, on the main thread, and destroy it there. A process that no launcher
-// started is alone and MPI is not touched at all. Collective over all ranks.
+// Returns this process's communicator. It initializes MPI (MPI_THREAD_SERIALIZED), and its
+// destructor finalizes MPI. So make one communicator per process, on the main thread, and destroy
+// it there. Collective over all ranks. If no launcher started the process, it is the only rank and
+// MPI is not used at all.
 //
-// The destructor waits for the other ranks (with the deadline), unless an error of the communicator
-// or an exception in flight brought it about. Then MPI is left as it is, and the process should end
-// with its exit code: mpirun ends the others. So an error that only this rank knows is for Abort().
+// The destructor waits for the other ranks, up to the deadline. It does not if the communicator has
+// had an error or an exception is in flight: then MPI is not finalized. End the process with its
+// exit code, and mpirun ends the others. Report an error that only this rank has by Abort().
 //
-// Throws ConfigError when a launcher started several processes but MPI sees one, or when carole was
-// built without MPI; CommError when MPI fails.
+// Throws ConfigError if a launcher started several processes but MPI sees one, or if several were
+// started and carole was built without MPI. Throws CommError if MPI fails.
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options = {});
 
-// "Open MPI v4.1.4, …", or "none" in a build without MPI.
+// Returns the name and version of the MPI library, such as "Open MPI v4.1.4", or "none" in a build
+// without MPI.
 std::string MpiVersion();
 
 }  // namespace carole::collectives

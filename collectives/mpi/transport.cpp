@@ -41,12 +41,12 @@ Transport::Request MpiTransport::StartReceive(int peer, Channel channel,
 }
 
 bool MpiTransport::Test(Request request) {
-  int is_through = 0;
-  CAROLE_MPI(MPI_Test(&requests_[request], &is_through, MPI_STATUS_IGNORE));
-  return is_through != 0;
+  int is_complete = 0;
+  CAROLE_MPI(MPI_Test(&requests_[request], &is_complete, MPI_STATUS_IGNORE));
+  return is_complete != 0;
 }
 
-// No status is looked at: the operation has failed already, and nothing more can be done about it.
+// Ignores errors: the operation has failed already, and nothing more can be done about it.
 void MpiTransport::Cancel(Request request) {
   if (requests_[request] == MPI_REQUEST_NULL) return;
   MPI_Cancel(&requests_[request]);

@@ -1,4 +1,4 @@
-// Messages by MPI. Only for collectives/mpi: this header shows mpi.h.
+// Transport over MPI messages. Only for collectives/mpi, because this header includes mpi.h.
 #pragma once
 
 #include <mpi.h>
@@ -9,10 +9,10 @@
 
 namespace carole::collectives {
 
-// Throws CommError with MPI's words unless `status` is MPI_SUCCESS.
+// Throws CommError with MPI's error text unless `status` is MPI_SUCCESS.
 void CheckMpi(int status, const char* call);
 
-// Every call of MPI goes through this; the communicators return codes (MPI_ERRORS_RETURN).
+// Checks a call of MPI. The communicators return error codes (MPI_ERRORS_RETURN).
 #define CAROLE_MPI(call) ::carole::collectives::CheckMpi((call), #call)
 
 class MpiTransport final : public Transport {
@@ -28,7 +28,7 @@ class MpiTransport final : public Transport {
   size_t FreeEntry();
 
   MPI_Comm comm_;
-  std::vector<MPI_Request> requests_;  // MPI_REQUEST_NULL: free
+  std::vector<MPI_Request> requests_;  // by Request; MPI_REQUEST_NULL if the entry is free
 };
 
 }  // namespace carole::collectives

@@ -1,5 +1,5 @@
-// The twin of communicator.cpp in a build without MPI: one process alone works, a job of several
-// does not.
+// Replaces communicator.cpp in a build without MPI: a process alone works, a job of several
+// processes does not.
 #include <cstdlib>
 
 #include "collectives/local/communicator.h"
@@ -10,10 +10,10 @@
 namespace carole::collectives {
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const std::optional<launch::Place> place = launch::FindRankPlacement(std::getenv);
-  if (place && place->size > 1) {
+  const std::optional<launch::RankPlacement> placement = launch::FindRankPlacement(std::getenv);
+  if (placement && placement->size > 1) {
     throw ConfigError("[comm] job: carole was built without MPI: got " +
-                      std::to_string(place->size) +
+                      std::to_string(placement->size) +
                       " processes, want 1; install MPI's development package and build again");
   }
   return std::move(MakeLocalCommunicators(1, options).front());

@@ -19,12 +19,12 @@
 namespace carole::collectives {
 namespace {
 
-const NcclModule& Loaded() {
+const NcclModule& LoadModule() {
   static const NcclModule& module = *LoadFunction<const NcclModule*()>(
       {.tag = "nccl",
        .library = "libcarole_nccl.so",
-       .without = "it was built without NCCL; start one rank, or build where NCCL's headers are",
-       .needs = "NCCL (libnccl.so.2)"},
+       .if_missing = "it was built without NCCL; start one rank, or build where NCCL's headers are",
+       .dependencies = "NCCL (libnccl.so.2)"},
       kNcclModule)();
   return module;
 }
@@ -34,9 +34,9 @@ std::string Describe(int version) {
 }
 
 std::vector<std::string> GpusOfRanks(Communicator& communicator, const std::string& mine) {
-  std::array<char, 32> place{};
-  mine.copy(place.data(), place.size() - 1);
-  const auto all = AllGather(communicator, place, {.what = "GPUs of ranks"});
+  std::array<char, 32> bus_id{};
+  mine.copy(bus_id.data(), bus_id.size() - 1);
+  const auto all = AllGather(communicator, bus_id, {.what = "GPUs of ranks"});
   std::vector<std::string> gpus;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const std::string& name = communicator.NameOf(rank);  // "rank 3 (host)"
@@ -47,25 +47,27 @@ std::vector<std::string> GpusOfRanks(Communicator& communicator, const std::stri
 
 }  // namespace
 
-void RequireOwnGpus(std::span<const std::string> gpus, int version, bool may_share) {
-  if (may_share && version >= kNcclSharesGpus) return;
+void RequireOneRankPerGpu(std::span<const std::string> gpus, int version, bool may_share) {
+  if (may_share && version >= kMinVersionToShareGpus) return;
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
     const auto first = static_cast<size_t>(std::ranges::find(gpus, gpus[rank]) - gpus.begin());
     if (first == rank) continue;
     throw ConfigError(fmt::format(
-        "[nccl] GPU {}: ranks {} and {} both compute on it: got NCCL {}{}, want a GPU for each "
-        "rank; start fewer ranks there, or set NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL {} or newer",
+        "[nccl] GPU {}: ranks {} and {} both use it: got NCCL {}{}, want a GPU for each rank; "
+        "start "
+        "fewer ranks on this host, or set NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL {} or newer",
         gpus[rank], first, rank, Describe(version),
-        may_share ? "" : " without NCCL_MULTI_RANK_GPU_ENABLE=1", Describe(kNcclSharesGpus)));
+        may_share ? "" : " without NCCL_MULTI_RANK_GPU_ENABLE=1",
+        Describe(kMinVersionToShareGpus)));
   }
 }
 
-void UseNccl(Communicator& communicator, const DeviceStream& place, double deadline_seconds) {
+void UseNccl(Communicator& communicator, const DeviceStream& device, double deadline_seconds) {
   if (communicator.size() == 1) return;
-  const NcclModule& nccl = Loaded();
+  const NcclModule& nccl = LoadModule();
   const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  RequireOwnGpus(GpusOfRanks(communicator, nccl.gpu_of(place.device)), nccl.version,
-                 share != nullptr && std::string_view(share) == "1");
+  RequireOneRankPerGpu(GpusOfRanks(communicator, nccl.pci_bus_id(device.device)), nccl.version,
+                       share != nullptr && std::string_view(share) == "1");
   NcclId id{};
   if (communicator.rank() == 0) id = nccl.make_id();
   communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "nccl id"});
@@ -74,14 +76,14 @@ void UseNccl(Communicator& communicator, const DeviceStream& place, double deadl
     const double waited = SecondsSince(start);
     if (waited < deadline_seconds) return;
     throw CommError(fmt::format(
-        "[nccl] connecting {} ranks: deadline: not through after {:.0f} s; NCCL_DEBUG=INFO shows "
-        "which network interfaces it tries, NCCL_SOCKET_IFNAME chooses one",
+        "[nccl] connecting {} ranks: deadline: not connected after {:.0f} s; NCCL_DEBUG=INFO shows "
+        "which network interfaces NCCL tries, NCCL_SOCKET_IFNAME selects one",
         communicator.size(), waited));
   };
-  communicator.SetDeviceSums(std::unique_ptr<DeviceSums>(
-      nccl.connect(id, communicator.rank(), communicator.size(), place, wait)));
+  communicator.SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce>(
+      nccl.connect(id, communicator.rank(), communicator.size(), device, wait)));
 }
 
-std::string NcclVersion() { return Describe(Loaded().version); }
+std::string NcclVersion() { return Describe(LoadModule().version); }
 
 }  // namespace carole::collectives

@@ -1,4 +1,4 @@
-// NCCL sums the memory of the ranks' GPUs.
+// Connects the GPUs of the ranks with NCCL, so that collectives can reduce GPU memory.
 #pragma once
 
 #include <string>
@@ -7,19 +7,20 @@
 
 namespace carole::collectives {
 
-// Where a rank computes.
+// The GPU and stream on which a rank computes.
 struct DeviceStream {
-  int device = 0;          // CUDA's number
-  void* stream = nullptr;  // cudaStream_t that computes; outlives the communicator
+  int device = 0;          // number in the CUDA runtime
+  void* stream = nullptr;  // cudaStream_t of the computation; must outlive the communicator
 };
 
-// Lets the communicator sum this device's memory with NCCL, which is loaded now: the library
-// libcarole_nccl.so beside the program, and libnccl.so.2 that it needs. Collective. Does nothing
-// with one rank. Throws ConfigError when a library is missing, CommError when NCCL cannot connect
-// the ranks before the deadline.
-void UseNccl(Communicator& communicator, const DeviceStream& place, double deadline_seconds);
+// Lets the communicator reduce memory of this device with NCCL. Loads libcarole_nccl.so, which lies
+// next to the program, and libnccl.so.2, which it needs. Collective. Does nothing with one rank.
+// Throws ConfigError if a library is missing or ranks share a GPU, and CommError if NCCL cannot
+// connect the ranks before the deadline.
+void UseNccl(Communicator& communicator, const DeviceStream& device, double deadline_seconds);
 
-// "2.28.9", of the library that is loaded; throws ConfigError as UseNccl() does.
+// Returns the version of the NCCL library, such as "2.28.9". Loads it; throws ConfigError as
+// UseNccl() does.
 std::string NcclVersion();
 
 }  // namespace carole::collectives

@@ -1,5 +1,5 @@
-// Work that each rank does for itself for as long as it takes: reading and writing files, where one
-// rank may need minutes and the others nothing.
+// Runs rank-local work of unknown duration (such as file I/O) without tripping the collective
+// deadline. One rank may need minutes for it while the others have nothing to do.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,17 @@
 
 namespace carole::collectives {
 
-// Calls `work` and returns when it is done on every rank. Meanwhile a thread votes with the other
-// ranks, so that no deadline runs out while they wait, and a rank that is gone or frozen is found
-// as in any collective: `work` itself may call none. From `tell_after` on the log says whom all
-// wait for. `what`: for errors, a literal. Collective. Throws what `work` threw on this rank, at
-// once; the other ranks return when they have done theirs. Throws CommError.
+// Calls `work` and returns when it is done on every rank. Collective.
+//
+// Meanwhile a thread exchanges the ranks' states again and again. So no deadline runs out while
+// ranks wait, and a rank that is gone or frozen is detected as in any collective. `work` itself
+// must not call collectives. `what` names the work in errors and must be a literal. After
+// `report_after`, the log says which ranks the others wait for.
+//
+// If `work` throws on this rank, throws its exception as soon as the other ranks have noticed; the
+// others return when their own work is done. Throws CommError if a rank is gone.
 void RunRankLocal(Communicator& communicator, std::string_view what,
                   const std::function<void()>& work,
-                  std::chrono::milliseconds tell_after = std::chrono::seconds(10));
+                  std::chrono::milliseconds report_after = std::chrono::seconds(10));
 
 }  // namespace carole::collectives

@@ -11,7 +11,7 @@
 
 namespace carole::collectives {
 
-// Four chains, so that the multiplications overlap.
+// Hashes in four independent chains, so that the multiplications overlap.
 uint64_t HashOfFloats(std::span<const float> values) {
   constexpr size_t kChains = 4;
   uint64_t chains[kChains] = {1, 2, 3, 4};
@@ -40,12 +40,13 @@ void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
   const std::vector<uint64_t> hashes = AllGather(communicator, mine, {.what = what, .step = step});
   if (std::ranges::count(hashes, mine) == communicator.size()) return;
   throw CommError(
-      fmt::format("[comm] {}: replicas differ at step {}: {}; memory or network of the odd ranks "
-                  "is suspect",
-                  what, step, DescribeOdd(communicator, hashes)));
+      fmt::format("[comm] {}: replicas differ at step {}: {}; suspect the memory or network of "
+                  "these ranks",
+                  what, step, DescribeDifferingRanks(communicator, hashes)));
 }
 
-std::string DescribeOdd(const Communicator& communicator, std::span<const uint64_t> values) {
+std::string DescribeDifferingRanks(const Communicator& communicator,
+                                   std::span<const uint64_t> values) {
   const auto votes = [&](uint64_t value) { return std::ranges::count(values, value); };
   const auto common = *std::ranges::max_element(values, {}, votes);
   const bool leads = std::ranges::all_of(

@@ -1,4 +1,4 @@
-// All ranks train the same replica: made so at the start, and checked.
+// Makes the replicas (each rank's weights) equal at the start, and checks that they stay equal.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,22 @@
 
 namespace carole::collectives {
 
-// Every bit counts, and the order of elements too.
+// Hashes the bits of the values. The order of the elements matters.
 uint64_t HashOfFloats(std::span<const float> values);
 
-// Compares a hash of `weights` over all ranks. Throws CommError that names the ranks in the
-// minority and both hashes. `what` names the data ("weights"); a literal.
+// Compares a hash of `weights` among all ranks. Collective. Throws CommError if replicas differ;
+// the error names the ranks in the minority and both hashes. `what` names the data ("weights") and
+// must be a literal.
 void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
                     std::string_view what, int64_t step = 0);
 
-// Of the ranks' values, which differ: "rank 1 (host) got 0x…, want 0x… as the 3 others", or all of
-// them where none leads.
-std::string DescribeOdd(const Communicator& communicator, std::span<const uint64_t> values);
+// Describes which ranks differ from the majority: "rank 1 (host) got 0x…, want 0x… as the 3
+// others". Lists all ranks if no value has the most votes. values[r] belongs to rank r; some must
+// differ.
+std::string DescribeDifferingRanks(const Communicator& communicator,
+                                   std::span<const uint64_t> values);
 
-// Rank 0's weights to all ranks, then VerifyReplicas().
+// Copies rank 0's weights to all ranks, then calls VerifyReplicas(). Collective.
 void BroadcastAndVerify(Communicator& communicator, std::span<float> weights,
                         std::string_view what = "weights");
 

@@ -5,7 +5,7 @@
 namespace carole::collectives {
 namespace {
 
-// Partial sums in a fixed number of lanes, so that the compiler can use vectors.
+// Sums in a fixed number of lanes, so that the compiler can use vector instructions.
 template <typename T>
 double Dot(std::span<const T> a, std::span<const T> b) {
   constexpr size_t kLanes = 8;
@@ -25,8 +25,8 @@ double Dot(std::span<const T> a, std::span<const T> b) {
 template <typename T>
 void AdasumPair(std::span<T> a, std::span<const T> b) {
   const double dot = Dot<T>(a, b), aa = Dot<T>(a, a), bb = Dot<T>(b, b);
-  const double of_a = aa > 0 ? 1 - dot / (2 * aa) : 1, of_b = bb > 0 ? 1 - dot / (2 * bb) : 1;
-  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(of_a * a[i] + of_b * b[i]);
+  const double scale_a = aa > 0 ? 1 - dot / (2 * aa) : 1, scale_b = bb > 0 ? 1 - dot / (2 * bb) : 1;
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(scale_a * a[i] + scale_b * b[i]);
 }
 
 template <typename T>

@@ -13,7 +13,7 @@ double TransferMs(size_t elements, size_t element_bytes, const BucketTimes& time
   return times.latency_ms + static_cast<double>(elements * element_bytes) * times.ms_per_byte;
 }
 
-// The parameters [first, end) as a bucket.
+// Returns the parameters [first, end) as a bucket.
 Bucket Join(std::span<const Range> parameters, size_t first, size_t end) {
   const Range& last = parameters[end - 1];
   const size_t begin = parameters[first].offset;
@@ -53,7 +53,8 @@ std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t 
   const auto transfer = [&](size_t first, size_t end) {
     return TransferMs(Join(parameters, first, end).range.count, element_bytes, times);
   };
-  // finish[j]: the earliest end of sending the first j parameters; ready[j]: when all are final.
+  // finish[j] is the earliest time at which the sums of the first j parameters can be complete, and
+  // ready[j] is the time at which all their gradients are final.
   std::vector<double> finish(n + 1, std::numeric_limits<double>::infinity()), ready(n + 1, 0);
   finish[0] = 0;
   for (size_t j = 1; j <= n; ++j) {
@@ -61,8 +62,8 @@ std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t 
     for (size_t i = 0; i < j; ++i)
       finish[j] = std::min(finish[j], std::max(finish[i], ready[j]) + transfer(i, j));
   }
-  // From the end on: the largest last bucket that keeps the deadline leaves the least to the
-  // others, and leaves them the time for it.
+  // Builds buckets from the end. The largest last bucket that meets the deadline leaves the fewest
+  // parameters to the others, and still enough time for them.
   std::vector<Bucket> buckets;
   double deadline = finish[n];
   for (size_t j = n; j > 0; j = static_cast<size_t>(buckets.back().first)) {

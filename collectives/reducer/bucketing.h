@@ -1,4 +1,4 @@
-// Pure: which parameters' gradients travel together.
+// Pure functions that decide which gradients travel together in a bucket.
 #pragma once
 
 #include <cstddef>
@@ -16,38 +16,41 @@ struct Range {
 };
 
 struct BucketOptions {
-  size_t first_bucket_bytes = 1 << 20;  // small: communication starts early in backward
+  size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early in backward
   size_t bucket_bytes = 25 << 20;
 };
 
-// Parameters [first, first + num) in ready order, and the one range that holds their gradients.
+// Parameters [first, first + num) in ready order, and the range that contains their gradients.
 struct Bucket {
   int first = 0;
   int num = 0;
   Range range;
 };
 
-// Closes a bucket as soon as it has reached its size. `parameters` lie in ready order, ascending in
-// the arena; gaps between them (alignment) travel along. Throws InternalError when they overlap or
-// do not ascend.
+// Plans buckets by size: closes a bucket as soon as it has reached its size. `parameters` are in
+// ready order and ascend in the arena; alignment gaps between them become part of buckets. Throws
+// InternalError if parameters overlap or do not ascend.
 std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
                                 const BucketOptions& options = {});
 
-// What PlanBucketsByTime() goes by.
+// The measurements that PlanBucketsByTime() uses.
 struct BucketTimes {
-  std::span<const double> ready_ms;  // when the gradient of each parameter is final, in a step
-  double latency_ms = 0;             // of a bucket, however small
+  std::span<const double> ready_ms;  // by parameter: time in the step when its gradient is final
+  double latency_ms = 0;             // all-reduce time of a very small bucket
   double ms_per_byte = 0;
 };
 
-// The fewest buckets of those whose last sum is there first, of all that there are, one for
-// everything included, if one bucket travels at a time, in order, each from the moment when its
-// last gradient is final: each bucket takes time from backward, whose core moves it. Dynamic
-// programming: O(n^2) for n parameters.
+// Plans buckets by time. Chooses among all plans (a single bucket included) those in which the last
+// sum is complete first. Returns the one of them with the fewest buckets, because each bucket takes
+// time from backward, whose core moves the data.
+//
+// Model: one bucket travels at a time, in order. It starts when its last gradient is final and the
+// bucket before is complete. It takes latency_ms + bytes * ms_per_byte. Dynamic programming; O(n^2)
+// for n parameters.
 std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
                                       const BucketTimes& times);
 
-// Equal on ranks that will send the same buckets.
+// Returns a hash of the plan, which ranks compare to check that they send the same buckets.
 uint64_t HashOfPlan(std::span<const Bucket> buckets);
 
 }  // namespace carole::collectives

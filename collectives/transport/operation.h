@@ -1,4 +1,4 @@
-// A collective operation as one rank describes it to the others.
+// The header of a collective operation: how one rank describes the operation to the others.
 #pragma once
 
 #include <cstdint>
@@ -17,45 +17,46 @@ enum class Operation : uint8_t {
   kAllGather,
   kBarrier,
   kAllocate,
-  kLeave
+  kShutdown  // the communicator's destructor
 };
 std::string_view Name(Operation operation);
 
-// One operation as one rank sees it. Compared byte by byte between ranks (so: no padding,
-// zero-filled).
-struct Header {
-  uint64_t sequence = 0;
-  uint64_t count = 0;  // elements of sums, else bytes
-  uint64_t place =
-      kOutside;  // arena number and byte offset in it, so that ranks reduce the same range
+// One operation as one rank sees it. Ranks compare headers byte by byte, so there is no padding and
+// unused bytes are zero.
+struct OperationHeader {
+  uint64_t sequence = 0;  // number of the operation in its communicator
+  uint64_t count = 0;     // elements of a reduction, else bytes
+  // Arena number (high bits) and byte offset in the arena (low kOffsetBits), so that ranks reduce
+  // the same range; kNotInArena for other memory.
+  uint64_t arena_address = kNotInArena;
   uint64_t plan = 0;
   int64_t step = 0;
   int32_t bucket = 0;
   int32_t root = 0;
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  uint8_t algorithm = 0;  // row of algorithms.h, kAutoRow: to be measured
-  DType wire = DType::kF32;
-  char what[28] = {};  // cut if longer
+  uint8_t algorithm = 0;     // row in algorithms.h; kAutoRow: to be measured
+  DType wire = DType::kF32;  // type in which fp32 travels between hosts
+  char what[28] = {};        // Tag::what, truncated
 
-  static constexpr uint64_t kOutside = ~uint64_t{0};
-  static constexpr int kOffsetBits = 48;  // of place, the low ones
+  static constexpr uint64_t kNotInArena = ~uint64_t{0};
+  static constexpr int kOffsetBits = 48;
 };
-static_assert(sizeof(Header) == 80, "no padding: headers are compared as bytes");
+static_assert(sizeof(OperationHeader) == 80, "no padding: headers are compared as bytes");
 
-Header MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& tag);
+OperationHeader MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& tag);
 
 // "all_reduce of 1000 fp32, tag gradients, step 7, bucket 2"
-std::string Describe(const Header& header);
+std::string Describe(const OperationHeader& header);
 
-// The smallest and the largest header of a group of ranks; the group agrees if these are the same.
-// Merging is associative and idempotent, and all ranks arrive at the same verdict, hence throw the
-// same error.
+// The smallest and the largest header among a group of ranks, in the order of memcmp, and a rank
+// that has each. The headers of the group match if the two are equal. Merge() is associative and
+// idempotent, so all ranks compute the same range and throw the same error.
 struct HeaderRange {
-  Header low, high;
+  OperationHeader low, high;
   int32_t low_rank = 0, high_rank = 0;
 };
-HeaderRange MakeHeaderRange(const Header& header, int rank);
+HeaderRange MakeHeaderRange(const OperationHeader& header, int rank);
 void Merge(const HeaderRange& from, HeaderRange* into);
 
 }  // namespace carole::collectives

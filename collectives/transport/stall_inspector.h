@@ -1,6 +1,9 @@
-// Who keeps everybody waiting. A rank that waits knows only its neighbor in the algorithm, which
-// may wait itself; so ranks that have waited for long tell all others whom they wait for, and the
-// chain of answers ends at the one that does not answer.
+// StallInspector: finds the rank that a stalled collective is really waiting for.
+//
+// A waiting rank knows only its neighbor in the algorithm, which may be waiting itself. For
+// example, all ranks of a ring wait for their left neighbors if one rank is frozen. So ranks that
+// have waited for long report to all others whom they wait for. Following these reports leads to
+// the rank that has not reported: it is the one that stalls the job.
 #pragma once
 
 #include <chrono>
@@ -12,37 +15,41 @@
 
 namespace carole::collectives {
 
+// Used by one thread at a time.
 class StallInspector {
  public:
-  // `transport` outlives this. A new call is made `pause_seconds` after the last at the earliest:
-  // a rank that never waits never reads its answers.
-  StallInspector(Transport& transport, int rank, int size, double pause_seconds);
+  // `transport` must outlive this object. New reports are sent at most every
+  // `min_interval_seconds`, because a rank that never waits never reads the reports that others
+  // send to it.
+  StallInspector(Transport& transport, int rank, int size, double min_interval_seconds);
 
-  // Tells all others that this rank waits in operation number `sequence` for rank `waiting_for`,
-  // unless they know, and reads what they tell. To be called again while it waits.
-  void Call(uint64_t sequence, int waiting_for);
+  // Reports to all other ranks that this rank waits for rank `waiting_for` in operation number
+  // `sequence`, unless they know. Also reads the other ranks' reports. Call it repeatedly while
+  // waiting. Throws CommError if the network refuses.
+  void ReportWait(uint64_t sequence, int waiting_for);
 
-  // The rank at the end of the chain that begins with `missing`; `missing` itself if the chain is
-  // closed: all are alive, so the network between the two is cut.
-  int Blame(uint64_t sequence, int missing) const;
+  // Returns the rank at the end of the chain of reports that begins with rank `missing`. Returns
+  // `missing` if the chain is a cycle: then all ranks are alive, and the network between this rank
+  // and `missing` is cut.
+  int FindStalledRank(uint64_t sequence, int missing) const;
 
  private:
-  struct Answer {
+  struct WaitReport {
     uint64_t sequence = ~uint64_t{0};
     int64_t waiting_for = -1;
   };
 
-  void Send(uint64_t sequence, int waiting_for);
+  void SendReport(uint64_t sequence, int waiting_for);
 
   Transport& transport_;
   const int rank_;
-  const std::chrono::duration<double> pause_;
-  std::optional<std::chrono::steady_clock::time_point> last_call_;
-  Answer mine_;
-  std::vector<Answer> answers_;  // of each rank, the last
-  std::vector<Answer> arriving_;
+  const std::chrono::duration<double> min_interval_;
+  std::optional<std::chrono::steady_clock::time_point> last_report_;
+  WaitReport mine_;
+  std::vector<WaitReport> reports_;   // the last report of each rank
+  std::vector<WaitReport> incoming_;  // buffers of receives_
   std::vector<Message> sends_;
-  std::vector<Message> receives_;  // of each rank, the own one stays empty
+  std::vector<Message> receives_;  // one for each rank; this rank's own stays empty
 };
 
 }  // namespace carole::collectives

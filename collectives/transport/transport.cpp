@@ -13,7 +13,7 @@ namespace carole::collectives {
 
 namespace {
 
-// Of those messages that are not through.
+// Returns the peers of the incomplete messages.
 std::vector<int> MissingPeers(std::span<Message> messages) {
   std::vector<int> missing;
   for (Message& message : messages) {
@@ -23,11 +23,11 @@ std::vector<int> MissingPeers(std::span<Message> messages) {
   return missing;
 }
 
-// Whether all that their peers sent before they went is here: MPI takes it from shared memory piece
-// by piece, some at each look.
-bool HaveCome(std::span<Message> messages) {
-  constexpr int kLooks = 100;
-  for (int i = 0; i < kLooks; ++i) {
+// Returns whether the peers sent all of these messages before they left the job. Tests repeatedly,
+// because MPI takes messages from shared memory piece by piece, a few at each test.
+bool AllWereSent(std::span<Message> messages) {
+  constexpr int kTests = 100;
+  for (int i = 0; i < kTests; ++i) {
     if (MissingPeers(messages).empty()) return true;
   }
   return false;
@@ -40,17 +40,19 @@ bool Message::Done() {
   return transport_ == nullptr;
 }
 
-void Message::Wait(Watch& watch) { WaitAll({this, 1}, watch); }
+void Message::Wait(Watchdog& watchdog) { WaitAll({this, 1}, watchdog); }
 
-// Polls, because MPI has no wait with a deadline: first giving the core away between looks, for a
-// time (on a loaded machine a single yield can take milliseconds), then sleeping, so that the
-// thread which computes keeps its core. Looks for data become rare: where a segment takes
-// milliseconds, several are under way.
-void Message::WaitAll(std::span<Message> messages, Watch& watch) {
+// Polls, because MPI has no wait with a deadline.
+//
+// For the first 200 us it yields the core between tests. This phase is limited by time rather than
+// by a number of yields, because on a loaded machine a single yield can take milliseconds. Then it
+// sleeps between tests, so that the thread which computes keeps its core. Pauses grow from 10 us to
+// 100 us, and to 500 us for data: a segment of data takes milliseconds, and several are in flight.
+void Message::WaitAll(std::span<Message> messages, Watchdog& watchdog) {
   using std::chrono::microseconds;
   constexpr microseconds kYielding(200);
   constexpr auto kCheckPeriod = std::chrono::milliseconds(50);
-  const microseconds longest_pause(watch.agreed() ? 500 : 100);
+  const microseconds longest_pause(watchdog.all_arrived() ? 500 : 100);
   const auto start = std::chrono::steady_clock::now();
   microseconds pause(10);
   auto next_check = std::chrono::steady_clock::time_point::min();
@@ -66,9 +68,9 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
     if (now >= next_check) {
       was_checked = true;
       try {
-        watch.Check(missing);
+        watchdog.Check(missing);
       } catch (const CommError&) {
-        if (!HaveCome(messages)) throw;
+        if (!AllWereSent(messages)) throw;
         break;
       }
       next_check = now + kCheckPeriod;
@@ -76,7 +78,7 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, longest_pause);
   }
-  if (was_checked) watch.EndCheck();
+  if (was_checked) watchdog.EndWait();
 }
 
 }  // namespace carole::collectives

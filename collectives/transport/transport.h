@@ -1,38 +1,41 @@
-// Messages between ranks: the little that algorithms need from a backend, so that the same loops
-// run over threads and over MPI.
+// Messages between ranks. This is all that the algorithms need to send and receive, so the same
+// loops run over threads (local/) and over MPI (mpi/).
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <utility>
 
-#include "collectives/transport/deadline.h"
+#include "collectives/transport/watchdog.h"
 
 namespace carole::collectives {
 
-// Keeps the contract's messages apart from data, and those of ranks that look for a missing one.
-enum class Channel { kData, kContract, kRollCall };
+// Separates messages with data, messages with operation headers, and reports of stalled ranks.
+enum class Channel { kData, kHeader, kStallReport };
 
-// Messages from one rank to another on one channel arrive in order. Used by one thread at a time.
+// Messages from one rank to another on one channel arrive in the order of their sends. Used by one
+// thread at a time.
 class Transport {
  public:
   using Request = size_t;
   virtual ~Transport() = default;
 
-  // Start a message; the memory stays alive and untouched until Test() or Cancel(). The receiver
-  // knows the size. Throw CommError when the network refuses.
+  // Start a message and return a handle for it. The memory must stay alive and untouched until
+  // Test() returns true or Cancel() is called. The receiver must know the size. Throw CommError if
+  // the network refuses.
   virtual Request StartSend(int peer, Channel channel, std::span<const std::byte> data) = 0;
   virtual Request StartReceive(int peer, Channel channel, std::span<std::byte> data) = 0;
 
-  // True, once, when the message is through: the request ends. Receives from one peer on one
-  // channel are tested in the order in which they were started.
+  // Returns whether the message is complete. Once it has returned true, the request is invalid.
+  // Receives from one peer on one channel must be tested in the order in which they were started.
   virtual bool Test(Request request) = 0;
 
-  // Gives a message up: its memory is not touched any more. Does not throw.
+  // Abandons a message: its memory is no longer accessed. Does not throw.
   virtual void Cancel(Request request) = 0;
 };
 
-// A message in flight to or from `peer`; given up if destroyed before Wait().
+// A message in flight to or from rank `peer`. Movable. Cancels the message if it is destroyed
+// before the message is complete.
 class Message {
  public:
   Message() = default;
@@ -50,16 +53,18 @@ class Message {
   }
 
   int peer() const { return peer_; }
-  bool is_open() const { return transport_ != nullptr; }
+  bool is_open() const { return transport_ != nullptr; }  // in flight
 
-  // Whether the message is through, or there is none.
+  // Returns whether the message is complete, or there is none.
   bool Done();
 
-  // Returns when the message is through; at once if there is none. Throws what `watch` throws.
-  void Wait(Watch& watch);
+  // Blocks until the message is complete; returns at once if there is none. Throws CommError if
+  // `watchdog` does.
+  void Wait(Watchdog& watchdog);
 
-  // Returns when all are through; while waiting, the peers of those that are not count as missing.
-  static void WaitAll(std::span<Message> messages, Watch& watch);
+  // Blocks until all messages are complete. Meanwhile the peers of incomplete messages are the
+  // missing ranks of `watchdog`.
+  static void WaitAll(std::span<Message> messages, Watchdog& watchdog);
 
  private:
   Transport* transport_ = nullptr;

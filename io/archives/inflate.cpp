@@ -12,14 +12,15 @@
 namespace carole::io {
 namespace {
 
-// Of zlib's windows, which also say what stands before the stream.
+// Values of zlib's windowBits: a window of 2^15 bytes. +32 detects a gzip or zlib header; a
+// negative value means a raw deflate stream.
 constexpr int kGzipOrZlib = 15 + 32, kRaw = -15;
 
 class InflateSource : public Source {
  public:
   InflateSource(std::unique_ptr<Source> compressed, int window_bits)
       : compressed_(std::move(compressed)), input_(size_t{64} << 10) {
-    CAROLE_CHECK(inflateInit2(&stream_, window_bits) == Z_OK, "zlib cannot start");
+    CAROLE_CHECK(inflateInit2(&stream_, window_bits) == Z_OK, "inflateInit2 failed");
   }
   InflateSource(const InflateSource&) = delete;
   InflateSource& operator=(const InflateSource&) = delete;
@@ -46,7 +47,8 @@ class InflateSource : public Source {
     ended_ = false;
   }
 
-  // Inflates the next bytes; fewer than asked for only at the end of the last member.
+  // Inflates the next bytes into `out` and returns their number. The number is less than out.size()
+  // only at the end of the last gzip member.
   size_t Forward(std::span<char> out) const {
     stream_.next_out = reinterpret_cast<Bytef*>(out.data());
     size_t left = out.size();
@@ -54,7 +56,7 @@ class InflateSource : public Source {
       stream_.avail_out = static_cast<uInt>(std::min<size_t>(left, size_t{1} << 30));
       const uInt before = stream_.avail_out;
       Refill();
-      if (stream_.avail_in == 0) Fail("ends in the middle of the compressed stream");
+      if (stream_.avail_in == 0) Fail("truncated: the compressed stream does not end");
       const int status = inflate(&stream_, Z_NO_FLUSH);
       left -= before - stream_.avail_out;
       if (status == Z_STREAM_END) {
@@ -62,7 +64,7 @@ class InflateSource : public Source {
         ended_ = stream_.avail_in == 0;
         if (!ended_) inflateReset(&stream_);  // another gzip member follows
       } else if (status != Z_OK) {
-        Fail(stream_.msg != nullptr ? stream_.msg : "is damaged");
+        Fail(stream_.msg != nullptr ? stream_.msg : "damaged compressed data");
       }
     }
     position_ += out.size() - left;
@@ -80,15 +82,15 @@ class InflateSource : public Source {
     const std::string text =
         fmt::format("[io.inflate] {}: near byte {} of the compressed file: {}; re-copy the file",
                     name(), read_offset_ - stream_.avail_in, what);
-    Restart();  // what has been inflated for the read that fails is not at position_
+    Restart();  // zlib's state is ahead of position_: the failed read inflated bytes already
     throw DataError(text);
   }
 
   std::unique_ptr<Source> compressed_;
   mutable std::vector<char> input_;
   mutable z_stream stream_{};
-  mutable uint64_t read_offset_ = 0;  // of the compressed file: next byte to read
-  mutable uint64_t position_ = 0;     // of the inflated bytes: next byte to give
+  mutable uint64_t read_offset_ = 0;  // next byte to read, in the compressed file
+  mutable uint64_t position_ = 0;     // next byte to return, in the inflated stream
   mutable bool ended_ = false;
 };
 
@@ -103,7 +105,7 @@ std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed) {
 }
 
 bool IsGzip(const Source& source) {
-  char magic[3] = {};  // the third: deflate, the only method that there is
+  char magic[3] = {};  // the third byte is the compression method; deflate (8) is the only one
   return source.ReadAt(0, magic) == 3 && magic[0] == '\x1f' && magic[1] == '\x8b' &&
          magic[2] == '\x08';
 }

@@ -1,5 +1,5 @@
-// Gzip (RFC 1952), zlib (RFC 1950) and bare deflate (RFC 1951) streams as sources of their inflated
-// bytes.
+// Decompression: wraps a gzip (RFC 1952), zlib (RFC 1950) or raw deflate (RFC 1951) stream in a
+// Source that gives the inflated bytes.
 #pragma once
 
 #include <memory>
@@ -8,19 +8,23 @@
 
 namespace carole::io {
 
-// The inflated bytes of `compressed`, which may be several gzip members back to back. Memory is
-// bounded whatever the stream claims. Reading forward goes on where the last read ended; an earlier
-// offset starts again at the front. Not thread-safe. Damage throws DataError.
+// Returns the inflated bytes of a gzip or zlib stream; the stream's header tells which.
+// `compressed` may hold several gzip members back to back: they are one stream. The result owns
+// `compressed` and has no size().
+//
+// A read at or after the end of the previous read continues there. A read at an earlier offset
+// inflates again from the beginning. Memory use is bounded, whatever the stream claims. Not
+// thread-safe. Reads throw DataError if the stream is damaged or truncated.
 std::unique_ptr<Source> Inflate(std::unique_ptr<Source> compressed);
 
-// The same of one deflate stream without header and checksum, as zip archives hold it; `compressed`
-// ends where it does.
+// Like Inflate(), for one raw deflate stream: without header and checksum, as in a zip archive.
+// `compressed` must end where the stream ends.
 std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed);
 
-// True when the file begins as gzip does.
+// Whether the source begins with gzip's magic number.
 bool IsGzip(const Source& source);
 
-// `source`, or its inflated bytes when it begins as gzip does.
+// Returns Inflate(source) if IsGzip(source), otherwise `source` itself.
 std::unique_ptr<Source> InflateIfGzip(std::unique_ptr<Source> source);
 
 }  // namespace carole::io

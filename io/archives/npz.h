@@ -1,4 +1,5 @@
-// NumPy's .npz files, such as Keras's mnist.npz: arrays of bytes in a zip archive (FORMATS.md).
+// Reads uint8 arrays from NumPy's .npz files, such as Keras's mnist.npz. An .npz file is a zip
+// archive of .npy files (layout: io/records/FORMATS.md, "Raw data").
 #pragma once
 
 #include <cstdint>
@@ -11,35 +12,39 @@
 
 namespace carole::io {
 
+// An array of uint8 elements.
 struct ByteArray {
   std::vector<int64_t> shape;
   std::string bytes;  // row-major
 };
 
-// The array of a .npy file's bytes. `name` is for errors. Throws DataError when it is not of uint8
-// and row-major, when its shape is not of `rank` sizes of 1 or more, or when its bytes are not as
-// many.
+// Parses the content of a .npy file. `name` is the file's name in error messages. Throws DataError
+// if the array is not uint8 and row-major, if its shape does not have `rank` positive sizes, or if
+// the number of bytes differs from the shape.
 ByteArray ParseNpy(const std::string& name, std::string bytes, size_t rank);
 
-// The list of what an archive holds; arrays are read when they are asked for.
+// An open .npz archive. The constructor reads the list of members; Read() reads one array.
 class NpzFile {
  public:
-  // Throws DataError when the file is no zip archive, is damaged, or needs what NumPy does not
-  // write (encryption, several volumes, more than 2^32 bytes).
+  // Throws DataError if the file is not a zip archive or is damaged. It also throws for features
+  // that NumPy does not write: encryption, several volumes, more than 2^32 bytes.
   explicit NpzFile(std::unique_ptr<Source> file);
 
   const std::string& name() const { return file_->name(); }
 
-  // The array "x_train" is the member x_train.npy, stored or deflated. Throws DataError when there
-  // is none, when it is not of uint8 and row-major, when its shape is not of `rank` positive sizes,
-  // or when its bytes or their crc are not what the archive says. Sizes are checked before memory
-  // is allocated.
+  // Reads one array. The array "x_train" is the member x_train.npy, stored or deflated. Sizes are
+  // checked before memory is allocated. Throws DataError if the member is missing, if its size or
+  // CRC-32 differs from the archive's directory, and as ParseNpy() does.
   ByteArray Read(std::string_view array, size_t rank) const;
 
  private:
+  // An entry of the zip archive's central directory.
   struct Member {
     std::string name;
-    uint32_t method, crc, packed, bytes, header;
+    uint32_t method;  // of compression
+    uint32_t crc;     // CRC-32 of the uncompressed bytes
+    uint32_t compressed_bytes, bytes;
+    uint32_t header_offset;  // of the member's local header in the file
   };
 
   void ReadDirectory(uint64_t size);

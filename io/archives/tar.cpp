@@ -16,18 +16,19 @@ namespace carole::io {
 namespace {
 
 constexpr uint64_t kBlock = 512;
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 60;  // so that sums of offsets cannot overflow
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 60;  // keeps sums of offsets from overflowing
 constexpr uint64_t kMaxNameBytes = 64 << 10;
 constexpr uint64_t kMaxPaxBytes = 1 << 20;
 
-// Up to the first NUL.
+// Returns a text field of a header, which ends at the first NUL or is full.
 std::string_view Field(std::string_view block, size_t offset, size_t size) {
   const std::string_view field = block.substr(offset, size);
   return field.substr(0, std::min(field.find('\0'), field.size()));
 }
 
-// Octal digits between blanks, or GNU's big-endian binary with the top bit set.
-std::optional<uint64_t> Number(std::string_view field) {
+// Parses a number field: octal digits between blanks, or GNU's big-endian binary form, which has
+// the top bit set. Returns nullopt if the field is neither.
+std::optional<uint64_t> ParseField(std::string_view field) {
   uint64_t value = 0;
   if ((static_cast<uint8_t>(field[0]) & 0x80) != 0) {
     for (size_t i = 0; i < field.size(); ++i) {
@@ -45,14 +46,16 @@ std::optional<uint64_t> Number(std::string_view field) {
   return value;
 }
 
-bool ChecksumFits(std::string_view block) {
+// The header's checksum is the sum of its bytes, with blanks in place of the checksum field.
+bool HasValidChecksum(std::string_view block) {
   uint64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i)
     sum += i >= 148 && i < 156 ? ' ' : static_cast<uint8_t>(block[i]);
-  return Number(block.substr(148, 8)) == sum;
+  return ParseField(block.substr(148, 8)) == sum;
 }
 
-bool Escapes(std::string_view path) {
+// Whether unpacking a file of this path would write outside the folder.
+bool LeavesFolder(std::string_view path) {
   if (path.starts_with('/')) return true;
   for (size_t start = 0; start <= path.size();) {
     const size_t end = std::min(path.find('/', start), path.size());
@@ -103,19 +106,21 @@ TarReader::Header TarReader::ReadHeader() const {
   const uint64_t room = end_ - std::min(position_, end_);
   const size_t got = source_.ReadAt(position_, std::span(bytes).first(std::min(kBlock, room)));
   if (got < kBlock) {
-    Fail(
-        fmt::format("truncated archive: got {} bytes to the end, want {} or an end mark; "
-                    "copy the archive again",
-                    got, kBlock));
+    Fail(fmt::format(
+        "truncated archive: got {} bytes to the end, want {} (a header or the end mark); "
+        "re-copy the archive",
+        got, kBlock));
   }
   const std::string_view block(bytes.data(), kBlock);
   if (block.find_first_not_of('\0') == std::string_view::npos) return {.is_end = true};
-  if (!ChecksumFits(block)) Fail("checksum mismatch; is this a tar archive, and a whole one?");
+  if (!HasValidChecksum(block))
+    Fail("checksum mismatch; is this a tar archive, and is it complete?");
   Header header{.name = std::string(Field(block, 0, 100)), .type = block[156]};
-  const auto size = Number(block.substr(124, 12));
-  if (!size || *size > kMaxFileBytes) Fail("size is no number of bytes that a file can have");
+  const auto size = ParseField(block.substr(124, 12));
+  if (!size || *size > kMaxFileBytes) Fail("invalid size: want a number of bytes from 0 to 2^60");
   header.bytes = *size;
-  // GNU's own headers ("ustar  ") keep times where POSIX has the front of the path.
+  // POSIX headers have the first part of a long path at byte 345. GNU's own headers, whose magic is
+  // "ustar  ", store times there.
   if (block.substr(257, 6) == std::string_view("ustar\0", 6)) {
     const std::string_view prefix = Field(block, 345, 155);
     if (!prefix.empty()) header.name = fmt::format("{}/{}", prefix, header.name);
@@ -132,12 +137,13 @@ std::string TarReader::ReadText(const Header& header, uint64_t max_bytes) const 
   const uint64_t room = end_ - std::min(start, end_);
   const size_t got = source_.ReadAt(start, std::span(text).first(std::min(header.bytes, room)));
   if (got < text.size())
-    Fail(fmt::format("truncated archive: got {} bytes to the end, want {}", got, text.size()));
+    Fail(fmt::format("truncated archive: got {} bytes to the end, want {}; re-copy the archive",
+                     got, text.size()));
   return text;
 }
 
-// Records "LENGTH KEY=VALUE\n", where LENGTH counts all of the record.
-void TarReader::TakePax(const Header& header) {
+// A pax header consists of records "LENGTH KEY=VALUE\n"; LENGTH counts the whole record.
+void TarReader::ReadPaxHeader(const Header& header) {
   const std::string text = ReadText(header, kMaxPaxBytes);
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -153,11 +159,11 @@ void TarReader::TakePax(const Header& header) {
     const size_t equals = std::min(record.find('='), record.size());
     const std::string_view key = record.substr(0, equals);
     const std::string_view value = record.substr(std::min(equals + 1, record.size()));
-    if (key.starts_with("GNU.sparse")) Fail("is a sparse file; make the archive without --sparse");
+    if (key.starts_with("GNU.sparse")) Fail("sparse file; make the archive without tar's --sparse");
     if (key == "path") long_name_ = value;
     if (key != "size") continue;
     const auto size = ParseNumber<uint64_t>(value);
-    if (!size || *size > kMaxFileBytes) Fail("size is no number of bytes that a file can have");
+    if (!size || *size > kMaxFileBytes) Fail("invalid size: want a number of bytes from 0 to 2^60");
     long_size_ = *size;
   }
 }
@@ -172,7 +178,7 @@ std::optional<TarFile> TarReader::Next() {
     if (header.is_end) return std::nullopt;
     const bool extends = header.type == 'L' || header.type == 'x';
     if (header.type == 'L') long_name_ = ReadText(header, kMaxNameBytes).c_str();
-    if (header.type == 'x') TakePax(header);
+    if (header.type == 'x') ReadPaxHeader(header);
     if (extends || header.type == 'K' || header.type == 'g') {
       Skip(header);
       continue;
@@ -180,17 +186,18 @@ std::optional<TarFile> TarReader::Next() {
     if (!long_name_.empty()) header.name = std::exchange(long_name_, {});
     if (long_size_) header.bytes = *std::exchange(long_size_, std::nullopt);
     while (header.name.starts_with("./")) header.name.erase(0, 2);
-    if (Escapes(header.name))
-      Fail(fmt::format("path leads out of the folder: got {}", header.name.substr(0, 200)));
+    if (LeavesFolder(header.name))
+      Fail(fmt::format("path leads out of the folder: got {}, want a relative path without \"..\"",
+                       header.name.substr(0, 200)));
     const bool is_folder = header.type == '5' || header.name.ends_with('/') || header.name.empty();
     if (!is_folder && header.type != '0' && header.type != '\0' && header.type != '7') {
-      Fail(fmt::format("{} is {}; want files and folders only", header.name.substr(0, 200),
+      Fail(fmt::format("{} is {}, want only files and folders", header.name.substr(0, 200),
                        TypeName(header.type)));
     }
     const uint64_t offset = position_ + kBlock;
     if (header.bytes > end_ - std::min(offset, end_)) {
       Fail(fmt::format(
-          "truncated archive: {} has {} bytes to the end, want {}; copy the archive again",
+          "truncated archive: {}: got {} bytes to the end, want {}; re-copy the archive",
           header.name.substr(0, 200), end_ - std::min(offset, end_), header.bytes));
     }
     Skip(header);

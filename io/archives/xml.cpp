@@ -16,6 +16,7 @@ constexpr int kMaxDepth = 64;
 constexpr int kMaxElements = 100'000;
 constexpr std::string_view kBlanks = " \t\r\n";
 
+// The entities that XML predefines.
 constexpr std::array<std::pair<std::string_view, char>, 5> kEntities = {
     {{"lt", '<'}, {"gt", '>'}, {"amp", '&'}, {"quot", '"'}, {"apos", '\''}}};
 
@@ -30,6 +31,7 @@ void AppendUtf8(uint32_t code, std::string& out) {
   for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
 }
 
+// A recursive-descent parser. Its methods consume the text from at_ on.
 class Parser {
  public:
   Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -37,10 +39,10 @@ class Parser {
   XmlElement Document() {
     Take("\xef\xbb\xbf");
     SkipMisc();
-    if (!Take("<")) Fail("got no element");
+    if (!Take("<")) Fail("no element: got text, want <");
     XmlElement root = Element(1);
     SkipMisc();
-    if (at_ < text_.size()) Fail("got more behind the root element");
+    if (at_ < text_.size()) Fail("got text after the root element, want the end of the file");
     return root;
   }
 
@@ -49,6 +51,7 @@ class Parser {
     throw DataError(fmt::format("[io.xml] {}: byte {}: {}", file_, at_, what));
   }
 
+  // Consumes `token` if it is next; returns whether it was.
   bool Take(std::string_view token) {
     if (!text_.substr(at_).starts_with(token)) return false;
     at_ += token.size();
@@ -59,21 +62,23 @@ class Parser {
 
   void SkipPast(std::string_view token) {
     const size_t end = text_.find(token, at_);
-    if (end == std::string_view::npos) Fail(fmt::format("truncated: want {}", token));
+    if (end == std::string_view::npos) Fail(fmt::format("truncated file: want {}", token));
     at_ = end + token.size();
   }
 
-  // Comments and processing instructions; true when there was one.
-  bool SkipAside() {
+  // Skips one comment or processing instruction; returns whether there was one.
+  bool SkipComment() {
     if (Take("<!--")) return SkipPast("-->"), true;
     if (Take("<?")) return SkipPast("?>"), true;
     return false;
   }
 
+  // Skips blanks, comments and processing instructions before and after the root element.
   void SkipMisc() {
     do SkipBlanks();
-    while (SkipAside());
-    if (text_.substr(at_).starts_with("<!")) Fail("document types and entities are refused");
+    while (SkipComment());
+    if (text_.substr(at_).starts_with("<!"))
+      Fail("document types and custom entities are not supported");
   }
 
   std::string_view Name() {
@@ -83,7 +88,7 @@ class Parser {
     return text_.substr(start, at_ - start);
   }
 
-  // Behind "<". `depth` of this element.
+  // Parses an element, whose "<" is already consumed. `depth` is this element's; the root has 1.
   XmlElement Element(int depth) {
     if (depth > kMaxDepth) Fail(fmt::format("nested deeper than {} elements", kMaxDepth));
     if (++elements_ > kMaxElements) Fail(fmt::format("more than {} elements", kMaxElements));
@@ -99,7 +104,7 @@ class Parser {
     return element;
   }
 
-  // Up to and with the tag's end; true when it was "/>".
+  // Skips the attributes and the end of the tag; returns whether the tag ends with "/>".
   bool SkipAttributes() {
     for (;;) {
       SkipBlanks();
@@ -107,7 +112,7 @@ class Parser {
       if (Take(">")) return false;
       Name();
       SkipBlanks();
-      if (!Take("=")) Fail("want = behind the name of an attribute");
+      if (!Take("=")) Fail("want = after the name of an attribute");
       SkipBlanks();
       const std::string_view quote = text_.substr(at_, 1);
       if (quote != "\"" && quote != "'") Fail("want a quoted value");
@@ -116,13 +121,13 @@ class Parser {
     }
   }
 
-  // Text and children, up to and with "</".
+  // Parses text and children, up to and including "</".
   void Content(XmlElement& element, int depth) {
     for (;;) {
       const size_t end = text_.find_first_of("<&", at_);
       if (end == std::string_view::npos) {
         at_ = text_.size();
-        Fail(fmt::format("truncated: want </{}>", element.name.substr(0, 80)));
+        Fail(fmt::format("truncated file: want </{}>", element.name.substr(0, 80)));
       }
       element.text += text_.substr(at_, end - at_);
       at_ = end;
@@ -134,18 +139,18 @@ class Parser {
         const size_t start = at_;
         SkipPast("]]>");
         element.text += text_.substr(start, at_ - start - 3);
-      } else if (!SkipAside()) {
-        if (Take("<!")) Fail("document types and entities are refused");
+      } else if (!SkipComment()) {
+        if (Take("<!")) Fail("document types and custom entities are not supported");
         Take("<");
         element.children.push_back(Element(depth + 1));
       }
     }
   }
 
-  // Behind "&": one of the five entities that XML has, or a number.
+  // Parses a reference, whose "&" is already consumed: a predefined entity or a character's number.
   void Reference(std::string& out) {
     const size_t end = text_.find(';', at_);
-    if (end == std::string_view::npos || end - at_ > 10) Fail("want ; behind &");
+    if (end == std::string_view::npos || end - at_ > 10) Fail("want ; after &");
     std::string_view name = text_.substr(at_, end - at_);
     at_ = end + 1;
     for (const auto& [entity, character] : kEntities) {
@@ -159,7 +164,8 @@ class Parser {
     const int base = name.starts_with('x') ? 16 : 10;
     if (base == 16) name.remove_prefix(1);
     const auto code = ParseNumber<uint32_t>(name, base);
-    if (!code || *code == 0 || *code > 0x10ffff) Fail("number of a character out of range");
+    if (!code || *code == 0 || *code > 0x10ffff)
+      Fail("character number out of range: want 1 to 0x10ffff");
     AppendUtf8(*code, out);
   }
 

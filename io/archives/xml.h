@@ -1,5 +1,7 @@
-// The XML of annotations: elements and their text. Attributes are passed over; document types, and
-// with them entities of one's own, are refused, so that no file can grow in memory.
+// A small XML parser for the annotation files of image data sets: elements and their text.
+//
+// It skips attributes. It refuses document types, and with them custom entities, so that a small
+// file cannot expand to a large text in memory ("billion laughs").
 #pragma once
 
 #include <string>
@@ -10,15 +12,16 @@ namespace carole::io {
 
 struct XmlElement {
   std::string name;
-  std::string text;  // all of its own text, blanks at both ends cut off
+  std::string text;  // the element's own text, without blanks at both ends
   std::vector<XmlElement> children;
 
-  // The first child of this name, or nullptr.
+  // Returns the first child of this name, or nullptr.
   const XmlElement* Find(std::string_view child) const;
 };
 
-// The root element. `file` is what errors call the text. Throws DataError, naming the byte, for
-// text that is cut off, not well formed, nested deeper than 64 or of more than 100,000 elements.
+// Parses a document and returns its root element. `file` is the text's name in error messages.
+// Throws DataError, with the byte offset, if the text is truncated or not well formed, is nested
+// deeper than 64 elements, or has more than 100,000 elements.
 XmlElement ParseXml(std::string_view text, const std::string& file);
 
 }  // namespace carole::io

@@ -27,13 +27,14 @@ constexpr char kVariables[] = "/carole/variables";
 constexpr char kSlots[] = "/carole/slots";
 constexpr char kTrainingConfig[] = "training_config";
 
-// The elements, in `memory` unless the variable has them.
+// Returns the elements of the variable. They are stored in `memory` if v.read() produces them.
 std::span<const float> Elements(const CheckpointVariable& v, std::vector<float>& memory) {
   if (!v.read) return v.data;
-  memory = {};  // before the next is made
+  memory = {};  // frees the previous elements before read() allocates the next
   return memory = v.read();
 }
 
+// CRC-64/XZ over the values in the order of CHECKPOINT_FORMAT.md.
 class Crc64 {
  public:
   void Add(const void* data, size_t bytes) {
@@ -61,7 +62,7 @@ class Crc64 {
 
 std::string DigestText(uint64_t digest) { return fmt::format("{:016x}", digest); }
 
-// Writes the variables as Keras's layers; returns for each the path of its dataset.
+// Writes the variables as layers of Keras. Returns the path of each variable's dataset.
 std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& checkpoint) {
   const std::vector<CheckpointVariable>& variables = checkpoint.variables;
   std::vector<std::string> names;
@@ -88,8 +89,8 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
                    layer);
     layer_names = checkpoint.keras->layers;
     file.SetString("/", "model_config", checkpoint.keras->config);
-    if (!checkpoint.keras->training.empty())
-      file.SetString("/", kTrainingConfig, checkpoint.keras->training);
+    if (!checkpoint.keras->training_config.empty())
+      file.SetString("/", kTrainingConfig, checkpoint.keras->training_config);
   }
   file.SetStringList(kWeights, "layer_names", layer_names);
   for (const char* object : {"/", kWeights}) {
@@ -99,6 +100,7 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
   return paths;
 }
 
+// Returns the path of each slot's dataset.
 std::vector<std::string> WriteSlots(Hdf5File& file, const std::vector<CheckpointVariable>& slots) {
   std::vector<std::string> paths;
   std::vector<float> memory;
@@ -109,6 +111,7 @@ std::vector<std::string> WriteSlots(Hdf5File& file, const std::vector<Checkpoint
   return paths;
 }
 
+// Writes names, dataset paths and trainable marks of the variables as three parallel lists.
 void WriteTable(Hdf5File& file, const std::string& group, const std::vector<std::string>& paths,
                 const std::vector<CheckpointVariable>& variables) {
   std::vector<std::string> names;
@@ -122,7 +125,7 @@ void WriteTable(Hdf5File& file, const std::string& group, const std::vector<std:
   file.SetStringList(group, "trainable", trainable);
 }
 
-// Names of many classes are more than one attribute holds.
+// A long attribute, such as the names of many classes, is split into pieces "NAME", "NAME 1", ….
 constexpr size_t kPieceBytes = 60'000;
 constexpr char kPieceMark = ' ';
 std::string PieceName(const std::string& name, size_t i) {
@@ -161,13 +164,15 @@ std::vector<CheckpointVariable> ReadTable(const Hdf5File& file, const std::strin
   paths = file.GetStringList(group, "paths");
   if (paths.size() != names.size() || trainable.size() != names.size()) {
     Refuse(file.path(),
-           fmt::format("{}: {} names, {} paths, {} marks of trainable: want as many of each", group,
-                       names.size(), paths.size(), trainable.size()));
+           fmt::format("{}: lists differ in length: got {} names, {} paths and {} trainable marks, "
+                       "want equal numbers",
+                       group, names.size(), paths.size(), trainable.size()));
   }
   std::vector<CheckpointVariable> variables;
   for (size_t i = 0; i < names.size(); ++i) {
     if (!paths[i].starts_with('/')) {
-      Refuse(file.path(), fmt::format("{}: path '{}' is not absolute", group, paths[i]));
+      Refuse(file.path(),
+             fmt::format("{}: relative path: got '{}', want an absolute path", group, paths[i]));
     }
     variables.push_back(
         {.name = names[i], .shape = file.ShapeOf(paths[i]), .trainable = trainable[i] == "1"});
@@ -175,13 +180,14 @@ std::vector<CheckpointVariable> ReadTable(const Hdf5File& file, const std::strin
   return variables;
 }
 
-// Many paths may lead to one dataset: together they must not ask for more than the file has, or a
-// small file could fill the memory.
+// Reads the datasets at `paths`. Many paths may lead to the same dataset. Together they must not
+// need more bytes than the file has, or a small file could fill the memory.
 void ReadData(const Hdf5File& file, std::vector<CheckpointVariable>& variables,
               const std::vector<std::string>& paths, uint64_t& bytes_left) {
   for (size_t i = 0; i < variables.size(); ++i) {
     const uint64_t bytes = static_cast<uint64_t>(variables[i].shape.size()) * sizeof(float);
-    if (bytes > bytes_left) Refuse(file.path(), "its variables need more bytes than the file has");
+    if (bytes > bytes_left)
+      Refuse(file.path(), "the variables need more bytes than the file has; the file is damaged");
     bytes_left -= bytes;
     variables[i].data = file.ReadFloats(paths[i]);
   }
@@ -191,17 +197,18 @@ uint64_t ParseDigest(const Hdf5File& file) {
   const std::string text = file.GetString(kState, "digest");
   const auto digest = ParseNumber<uint64_t>(text, 16);
   if (!digest || text.size() != 16)
-    Refuse(file.path(), fmt::format("digest '{}': want 16 hexadecimal digits", text));
+    Refuse(file.path(), fmt::format("bad digest: got '{}', want 16 hexadecimal digits", text));
   return *digest;
 }
 
 Checkpoint Read(const std::string& path, bool with_data) {
   const Hdf5File file = Hdf5File::Open(path);
   if (!file.Exists(kState)) {
-    Refuse(path, "has no group 'carole': it is HDF5, but no checkpoint of carole");
+    Refuse(path, "is not a checkpoint of carole: this HDF5 file has no group 'carole'");
   }
   if (const int64_t version = file.GetInt(kState, "format_version"); version != kFormatVersion) {
-    Refuse(path, fmt::format("format version: got {}, want {}; use the program that wrote it",
+    Refuse(path, fmt::format("unknown format version: got {}, want {}; use the version of carole "
+                             "that wrote it",
                              version, kFormatVersion));
   }
   std::vector<std::string> paths;
@@ -215,7 +222,8 @@ Checkpoint Read(const std::string& path, bool with_data) {
                         .digest = ParseDigest(file)};
   const auto [least, most] = std::minmax({checkpoint.step, checkpoint.epoch, checkpoint.position});
   if (least < 0 || most > kMaxStep) {
-    Refuse(path, fmt::format("place of the run: got step {}, epoch {}, position {}, want 0 to {}",
+    Refuse(path, fmt::format("progress out of range: got step {}, epoch {}, position {}, want 0 to "
+                             "{}",
                              checkpoint.step, checkpoint.epoch, checkpoint.position, kMaxStep));
   }
   for (const std::string& name : file.AttributeNames(kAttributes)) {
@@ -261,7 +269,7 @@ void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path) {
   }
 }
 
-std::string ReadKerasTraining(const std::string& path) {
+std::string ReadKerasTrainingConfig(const std::string& path) {
   const Hdf5File file = Hdf5File::Open(path, HeapStrings::kAllow);
   return file.HasAttribute("/", kTrainingConfig) ? file.GetString("/", kTrainingConfig) : "";
 }
@@ -274,7 +282,7 @@ Checkpoint ReadCheckpoint(const std::string& path) {
   if (digest != checkpoint.digest) {
     Refuse(path,
            fmt::format("digest mismatch: got {}, want {}; the file is damaged: copy it again, or "
-                       "take an earlier one",
+                       "use an earlier checkpoint",
                        DigestText(digest), DigestText(checkpoint.digest)));
   }
   return checkpoint;
@@ -308,10 +316,9 @@ void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec>
     if (found.contains(v.name)) add(fmt::format("{} is unexpected", v.name));
   }
   if (count == 0) return;
-  Refuse(path,
-         fmt::format("is a checkpoint of another net: {} variables differ: {}{}; give the net and "
-                     "the --train_image_size that wrote it or another folder",
-                     count, shown, count > kMaxShown ? ", …" : ""));
+  Refuse(path, fmt::format("is a checkpoint of another net: {} variables differ: {}{}; use the "
+                           "--model_name and --train_image_size that wrote it, or another folder",
+                           count, shown, count > kMaxShown ? ", …" : ""));
 }
 
 }  // namespace carole::io

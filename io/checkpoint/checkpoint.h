@@ -1,7 +1,8 @@
 // Checkpoints: the whole state of a run in one HDF5 file, `model.ckpt-<step>.h5`.
 //
-// The weights lie in Keras's legacy layout, so h5py and keras.Model.load_weights read them; the
-// group `carole` adds exact names, optimizer slots and where the run stands (CHECKPOINT_FORMAT.md).
+// The weights are stored in Keras's legacy layout, so h5py and keras.Model.load_weights can read
+// them. The group `carole` adds the exact names, the optimizer slots and the progress of the run.
+// CHECKPOINT_FORMAT.md describes the file.
 #pragma once
 
 #include <cstdint>
@@ -17,63 +18,67 @@
 
 namespace carole::io {
 
-// A variable or slot. Sizes and elements in TensorFlow's order: filters (R,S,C,K), matrices (C,K).
+// A variable of the net, or a slot of its optimizer. Shape and elements are in TensorFlow's order:
+// filters (R,S,C,K), matrices (C,K).
 struct CheckpointVariable {
-  std::string name;  // of TF-Slim: "resnet_v1_50/conv1/weights"; of a slot: "VAR/Momentum"
+  // TF-Slim's name, such as "resnet_v1_50/conv1/weights". A slot is called "VARIABLE/Momentum".
+  std::string name;
   Shape shape;
-  std::vector<float> data;  // shape.size() elements; empty when only the header was read
+  std::vector<float> data;  // shape.size() elements; empty if only the header was read
   bool trainable = false;   // false for slots and moving statistics
-  // In place of data: gives the elements each time that they are needed, and none are kept. For
-  // writing where the memory has no room for a copy of all.
+  // Replaces `data` when writing: returns the elements each time that they are needed. Used if
+  // there is no memory for a copy of all variables.
   std::function<std::vector<float>()> read = nullptr;
 };
 
-inline constexpr int64_t kMaxStep = int64_t{1} << 62;  // that a run can be at
+inline constexpr int64_t kMaxStep = int64_t{1} << 62;  // the largest step of a run
 
+// The state of a run, as one file stores it.
 struct Checkpoint {
   std::vector<CheckpointVariable> variables;  // in creation order
   std::vector<CheckpointVariable> slots;
   int64_t step = 0;      // optimizer updates done
-  int64_t epoch = 0;     // where in the data the run stands:
-  int64_t position = 0;  // samples of that epoch that all ranks together have seen
+  int64_t epoch = 0;     // progress through the data: the current epoch,
+  int64_t position = 0;  // and how many of its samples all ranks together have seen
   uint64_t seed = 0;
   std::map<std::string, std::string> attributes;  // net, flags, program version, …: name -> text
-  uint64_t digest = 0;                            // of all the above; set by reading and writing
-  std::optional<KerasModel> keras;                // for Keras alone: ReadCheckpoint() leaves it out
+  uint64_t digest = 0;                            // over all the above; set by reading and writing
+  std::optional<KerasModel> keras;                // for Keras only; ReadCheckpoint() ignores it
 };
 
-// What a net expects to find.
+// Name and shape of a variable that a net needs.
 struct VariableSpec {
   std::string name;
   Shape shape;
 };
 
-// CRC-64/XZ over names, sizes, elements, place and attributes; the order is in
+// Computes the CRC-64/XZ over names, shapes, elements, progress and attributes. The order is in
 // CHECKPOINT_FORMAT.md.
 uint64_t ComputeDigest(const Checkpoint& checkpoint);
 
-// Writes to a temporary name in the same folder and renames when all is on the disk: `path` is the
-// whole new file or what it was before. Sets checkpoint.digest. Throws DiskError; leaves no
-// temporary then. Calls what variables have to read() twice.
+// Writes the file atomically: writes to a temporary name in the same folder, syncs and renames it.
+// So `path` is the complete new file, or what it was before. Sets checkpoint.digest. Calls
+// CheckpointVariable::read twice. Throws DiskError after removing the temporary file.
 void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path);
 
-// A checkpoint's KerasModel::training; empty where it has none. Throws DiskError, DataError.
-std::string ReadKerasTraining(const std::string& path);
+// Reads KerasModel::training_config of a checkpoint; empty if it has none. Throws DiskError or
+// DataError.
+std::string ReadKerasTrainingConfig(const std::string& path);
 
-// True for an HDF5 file that may be one of this program's; false for any other, such as Keras's.
-// Throws DiskError, and DataError for a damaged HDF5 file.
+// True for an HDF5 file with the group `carole`; false for other HDF5 files, such as Keras's.
+// Throws DiskError if the file cannot be read, DataError if it is not HDF5 or damaged.
 bool IsCheckpoint(const std::string& path);
 
-// Reads all and verifies the digest. Throws DataError when the file is damaged, truncated or none
-// of ours, DiskError when it cannot be read.
+// Reads the whole checkpoint and verifies its digest. Throws DataError if the file is damaged,
+// truncated or not a checkpoint of carole, DiskError if it cannot be read.
 Checkpoint ReadCheckpoint(const std::string& path);
 
-// The same without data: names, sizes, place, attributes. The digest is the stored one, not
-// verified.
+// Reads everything except the elements: names, shapes, progress, attributes. The digest is the
+// stored one and is not verified. Throws as ReadCheckpoint().
 Checkpoint ReadCheckpointHeader(const std::string& path);
 
-// Throws DataError that names the first variables that are missing, unexpected or of another shape.
-// path is for the text.
+// Compares the variables of a checkpoint with those of a net. Throws DataError, which names the
+// first variables that are missing, unexpected or of another shape. `path` is for the text only.
 void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec> expected,
                      const std::string& path);
 

@@ -68,17 +68,17 @@ std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
     try {
       return LoadedCheckpoint{path, ReadCheckpoint(path)};
     } catch (const DataError& error) {
-      LogWarning("io.checkpoint", "is skipped: {}", WithoutTag(error.what()));
-    } catch (const DiskError& error) {  // may be over soon: no reason to lose steps
+      LogWarning("io.checkpoint", "skipping a checkpoint: {}", WithoutTag(error.what()));
+    } catch (const DiskError& error) {  // possibly temporary: not a reason to lose steps
       if (i + 1 == files.size()) throw;
-      throw DiskError(fmt::format("{}; or move {} away to go on from step {}", error.what(), path,
-                                  files[i + 1].step));
+      throw DiskError(fmt::format("{}; or move {} away to continue from step {}", error.what(),
+                                  path, files[i + 1].step));
     }
   }
   if (files.empty()) return std::nullopt;
   throw DataError(
-      fmt::format("[io.checkpoint] {}: none of its checkpoints ({}) is whole; move them away to "
-                  "start afresh",
+      fmt::format("[io.checkpoint] {}: all of its checkpoints ({}) are damaged; move them away to "
+                  "start from scratch",
                   folder, files.size()));
 }
 

@@ -1,4 +1,4 @@
-// The checkpoints of one folder: which are there, which is the newest that is whole, which may go.
+// The checkpoints of one folder: lists them, finds the newest complete one, deletes old ones.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace carole::io {
 
-// Ends the name of a checkpoint that is still being written.
+// The suffix of a checkpoint that is still being written.
 inline constexpr char kTemporarySuffix[] = ".tmp";
 
 // "<folder>/model.ckpt-<step>.h5"
@@ -21,7 +21,7 @@ struct CheckpointFile {
   std::string path;
 };
 
-// By step, oldest first. A missing folder is an empty one. Throws DiskError.
+// Lists the checkpoints by step, oldest first. A missing folder counts as empty. Throws DiskError.
 std::vector<CheckpointFile> ListCheckpoints(const std::string& folder);
 
 struct LoadedCheckpoint {
@@ -29,17 +29,18 @@ struct LoadedCheckpoint {
   Checkpoint checkpoint;
 };
 
-// The newest checkpoint that verifies; damaged newer ones are skipped with a warning that names
-// them. nullopt when there is none at all. Throws DataError when there are some but none verifies
-// (a run that silently starts from nothing would be worse), DiskError when one cannot be read.
+// Reads the newest checkpoint whose digest is right. Skips damaged newer ones with a warning.
+// Returns nullopt if the folder has no checkpoint. Throws DataError if it has some and all are
+// damaged: to start silently from scratch would be worse. Throws DiskError if one cannot be read.
 std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder);
 
-// Removes what writers that died left unfinished. Only for the one run that may write the folder.
+// Deletes the unfinished files of writers that died. Only the run that holds the folder's lock may
+// call it. Throws DiskError.
 void RemoveTemporaries(const std::string& folder);
 
-// Keeps the newest `keep` of the checkpoints up to `step` (0: all) and deletes older ones. Newer
-// ones, left behind by a run that was taken back, stay untouched. Files that cannot be deleted give
-// a warning.
+// Keeps the newest `keep` checkpoints up to `step` and deletes older ones. keep = 0 keeps all.
+// Checkpoints after `step` stay: they belong to a run that was restarted from an earlier step. A
+// file that cannot be deleted gives a warning.
 void PruneCheckpoints(const std::string& folder, int64_t step, int keep);
 
 }  // namespace carole::io

@@ -56,7 +56,7 @@ void CheckpointWriter::Run() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      // The caller leaves snapshot_ alone until it is taken away below.
+      // No lock is needed: callers do not touch snapshot_ until it is reset below.
       WriteCheckpoint(*snapshot_, CheckpointPath(options_.folder, snapshot_->step));
       PruneCheckpoints(options_.folder, snapshot_->step, options_.keep);
     } catch (...) {

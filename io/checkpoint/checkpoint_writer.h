@@ -1,4 +1,4 @@
-// Writes checkpoints while training goes on.
+// Writes checkpoints on a thread, while training continues.
 #pragma once
 
 #include <condition_variable>
@@ -14,28 +14,28 @@ namespace carole::io {
 
 struct CheckpointWriterOptions {
   std::string folder;               // must exist
-  int keep = 5;                     // newest checkpoints that stay; 0: all
-  std::optional<KerasModel> keras;  // goes into each
+  int keep = 5;                     // how many of the newest checkpoints to keep; 0: all
+  std::optional<KerasModel> keras;  // stored in each checkpoint
 };
 
-// One thread that writes snapshots into a folder and deletes the oldest once a newer one is on the
-// disk: so the checkpoint that a run was resumed from stays until then. At most one snapshot waits
-// or is being written, which bounds the memory. To be used by one thread, of the one run that holds
-// the RunLock.
+// Writes snapshots into a folder on a thread. Deletes the oldest checkpoint only after a newer one
+// is on the disk. So the checkpoint from which a run resumed stays until then. At most one snapshot
+// is in memory, which bounds the memory. One thread of the run that holds the RunLock uses a
+// writer.
 class CheckpointWriter {
  public:
-  // Removes the unfinished files of runs that died. Throws DiskError.
+  // Deletes the unfinished files of runs that died. Throws DiskError.
   explicit CheckpointWriter(CheckpointWriterOptions options);
-  ~CheckpointWriter();  // finishes what was given; an error that nobody waited for is logged
+  ~CheckpointWriter();  // finishes the write; logs an error that no call has thrown
 
-  // Takes the snapshot and returns; blocks only while an earlier one is still being written.
-  // Throws what an earlier write threw; the snapshot given with that call is dropped.
+  // Takes the snapshot and returns. Blocks only while an earlier one is still being written. Throws
+  // the error of an earlier write; then this snapshot is dropped.
   void Write(Checkpoint snapshot);
 
-  // Whether a write has thrown, which the next Write() or Wait() will tell.
+  // True if a write has failed and the next Write() or Wait() will throw its error.
   bool HasFailed();
 
-  // Blocks until all is on the disk. Throws what a write threw (DiskError).
+  // Blocks until the snapshot is on the disk. Throws the error of a write (DiskError).
   void Wait();
 
  private:
@@ -44,10 +44,10 @@ class CheckpointWriter {
   const CheckpointWriterOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Checkpoint> snapshot_;  // given and not finished
+  std::optional<Checkpoint> snapshot_;  // not yet on the disk
   std::exception_ptr error_;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last member: it uses the others
 };
 
 }  // namespace carole::io

@@ -1,3 +1,65 @@
+// Reads and writes HDF5 files. Treats every file that it reads as hostile.
+//
+// The task
+//
+// A checkpoint may be truncated, damaged by a disk, or made by somebody who wants to harm the
+// reader. HDF5 is a rich format. A file can name other files, load code, and claim sizes that it
+// does not have. The library follows all of this by default. This file uses the library for the
+// layout, but checks each object before the library touches its data. A violation is a DataError
+// that names the file and the object.
+//
+// What is refused, and why
+//
+//   - Files that are not regular files. Opening a pipe would block, and reading a device has
+//     effects.
+//   - Soft, external and user-defined links. An external link opens another file, for example one
+//     that this user may read and the author of the file may not. FollowHardLinks() looks at each
+//     component of a path before the object is opened.
+//   - External storage and virtual datasets: the bytes of the dataset would come from other files.
+//   - Filters other than deflate and shuffle. The library loads a filter that it does not know as a
+//     plug-in, which runs foreign code. So plug-ins are also switched off for the process (Lock).
+//   - Sizes that the file cannot hold. See the example below.
+//   - Ranks above Shape::kMaxRank, and shapes whose bytes do not fit 63 bits.
+//   - Variable-length strings, unless the caller vouches for the file (HeapStrings). They are
+//     stored in a heap without checksums. Version 1.10 of the library hangs or overruns its buffer
+//     if that heap is damaged. Carole's own attributes therefore have fixed length.
+//
+// Sizes, with an example
+//
+// Memory is allocated only after CheckStorage(). A chunked dataset may declare the shape
+// 1000000x1000000 and store no chunk at all. Such a file has a few kilobytes, but its 4-byte floats
+// would take 4,000,000,000,000 bytes; the library would fill them with zeros. Two bounds prevent
+// this:
+//
+//   - The stored bytes of the dataset may not exceed the size of the file.
+//   - The elements may need at most 1032 times the stored bytes if there are filters, because
+//     deflate cannot shrink data by more. Without filters the factor is 1.
+//
+// In the example 0 bytes are stored, so the file is refused. ReadShape() first bounds the product
+// of the dimensions, so that the multiplication cannot overflow. The bounds hold for one dataset.
+// The callers also bound the sum over datasets, because many names can lead to the same bytes
+// (checkpoint.cpp, keras_weights.cpp).
+//
+// What these checks do not do
+//
+// They do not find changed values. Metadata carries checksums, because files are written in the
+// format of version 1.8. Values are covered by the digest in checkpoint.cpp.
+//
+// Errors
+//
+// The library keeps a stack of error entries for each thread, and prints it unless told otherwise.
+// Fail() takes the innermost text, and an errno if an entry contains one. An errno means that the
+// operating system refused, so it becomes a DiskError. Everything else becomes a DataError.
+//
+// Writing
+//
+// New files go through a driver of our own (hdf5_output.h), because version 1.10 crashes if a write
+// fails. The errno of the first failed write is thrown by the next function that writes data, or by
+// Close().
+//
+// Threads
+//
+// The library is not thread-safe. All uses in the process hold one recursive mutex (Lock).
 #include "io/checkpoint/hdf5.h"
 
 #include <fcntl.h>
@@ -26,11 +88,13 @@ std::recursive_mutex& Mutex() {
   return mutex;
 }
 
+// What Fail() needs of the library's error stack.
 struct ErrorStack {
-  std::string innermost;
-  int error = 0;  // errno, where the system refused
+  std::string innermost;  // text of the innermost entry
+  int error = 0;          // errno, if the operating system refused
 };
 
+// Called for each entry, the innermost first.
 herr_t Collect(unsigned n, const H5E_error2_t* entry, void* out) {
   auto* stack = static_cast<ErrorStack*>(out);
   const char* text = entry->desc != nullptr ? entry->desc : "";
@@ -50,7 +114,7 @@ Lock::Lock() : guard_(Mutex()) {
     return true;
   }();
   (void)ready;
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // each thread has an error stack of its own
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // for this thread's error stack
 }
 
 void Fail(const Site& site, std::string_view what) {
@@ -59,20 +123,22 @@ void Fail(const Site& site, std::string_view what) {
   H5Eclear2(H5E_DEFAULT);
   const std::string place = fmt::format("{}: {}", site.file, site.object);
   if (stack.error != 0) ThrowDiskError("io.hdf5", place, what, stack.error);
-  throw DataError(fmt::format("[io.hdf5] {}: cannot {}: {}; copy it again, or take an earlier one",
-                              place, what, stack.innermost));
+  throw DataError(
+      fmt::format("[io.hdf5] {}: cannot {}: {}; copy the file again, or use an earlier "
+                  "one",
+                  place, what, stack.innermost));
 }
 
 bool FollowHardLinks(hid_t file, const Site& site) {
   const std::string& path = site.object;
   for (size_t end = path.find('/', 1); path.size() > 1; end = path.find('/', end + 1)) {
     const std::string prefix = path.substr(0, end);
-    if (Check(H5Lexists(file, prefix.c_str(), H5P_DEFAULT), site, "look it up") == 0) return false;
+    if (Check(H5Lexists(file, prefix.c_str(), H5P_DEFAULT), site, "look up") == 0) return false;
     H5L_info_t info;
-    Check(H5Lget_info(file, prefix.c_str(), &info, H5P_DEFAULT), site, "look it up");
+    Check(H5Lget_info(file, prefix.c_str(), &info, H5P_DEFAULT), site, "look up");
     if (info.type != H5L_TYPE_HARD) {
-      throw DataError(fmt::format(
-          "[io.hdf5] {}: {}: is a link to elsewhere, want the object itself", site.file, prefix));
+      throw DataError(fmt::format("[io.hdf5] {}: {}: is a soft or external link, want a hard link",
+                                  site.file, prefix));
     }
     if (end == std::string::npos) break;
   }
@@ -83,31 +149,32 @@ Handle OpenObject(hid_t file, const Site& site) {
   if (!FollowHardLinks(file, site)) {
     throw DataError(fmt::format("[io.hdf5] {}: {}: is missing", site.file, site.object));
   }
-  return {Check(H5Oopen(file, site.object.c_str(), H5P_DEFAULT), site, "open it"), H5Oclose};
+  return {Check(H5Oopen(file, site.object.c_str(), H5P_DEFAULT), site, "open"), H5Oclose};
 }
 
 }  // namespace hdf5_internal
 
 namespace {
 
-using namespace hdf5_internal;  // NOLINT: the other half of this file
+using namespace hdf5_internal;  // NOLINT: this file implements both
 
 constexpr char kWholeFile[] = "the file";
-// Deflate cannot shrink by more than this, so a chunked dataset cannot hold more elements.
+// Deflate cannot shrink data by more than this factor.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 
 Handle MakeFileAccess() {
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
 #if H5_VERSION_GE(1, 10, 7)
-  // A file gets its name when it is complete, so nobody reads what is being written; and locks fail
-  // on some cluster file systems.
+  // Locks are not needed: a file gets its final name when it is complete, so nobody reads a file
+  // that is being written. And locks fail on some cluster file systems.
   H5Pset_file_locking(access, false, true);
 #endif
   return access;
 }
 
-// Size of a regular file that can be read.
+// Returns the size of the file. Throws DiskError if it cannot be read, DataError if it is not a
+// regular file.
 uint64_t SizeOfFile(const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -116,34 +183,37 @@ uint64_t SizeOfFile(const std::string& path) {
   }
   if (!S_ISREG(status.st_mode)) {
     throw DataError(fmt::format(
-        "[io.hdf5] {}: is no regular file: a folder, device or pipe; want a file", path));
+        "[io.hdf5] {}: is not a regular file: got a folder, device or pipe, want a file", path));
   }
   return static_cast<uint64_t>(status.st_size);
 }
 
 void CheckFilters(hid_t creation, const Site& site) {
-  const int count = Check(H5Pget_nfilters(creation), site, "count its filters");
+  const int count = Check(H5Pget_nfilters(creation), site, "count the filters");
   for (int i = 0; i < count; ++i) {
     unsigned flags = 0;
     size_t num_values = 0;
     const H5Z_filter_t filter =
         Check(H5Pget_filter2(creation, i, &flags, &num_values, nullptr, 0, nullptr, nullptr), site,
-              "read its filters");
+              "read the filters");
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE) {
-      throw DataError(fmt::format("[io.hdf5] {}: {}: filter {}, want none, deflate or shuffle",
-                                  site.file, site.object, static_cast<int>(filter)));
+      throw DataError(fmt::format(
+          "[io.hdf5] {}: {}: unsupported filter: got number {}, want none, deflate or shuffle",
+          site.file, site.object, static_cast<int>(filter)));
     }
   }
 }
 
-// Refuses data that lies elsewhere or takes more room than the file can hold.
+// Throws DataError if the data is stored in another file, or needs more bytes than this file can
+// hold.
 void CheckStorage(hid_t dataset, const Shape& shape, size_t element_bytes, uint64_t file_bytes,
                   const Site& site) {
-  const Handle creation(Check(H5Dget_create_plist(dataset), site, "read its layout"), H5Pclose);
-  const H5D_layout_t layout = Check(H5Pget_layout(creation), site, "read its layout");
+  const Handle creation(Check(H5Dget_create_plist(dataset), site, "read the layout"), H5Pclose);
+  const H5D_layout_t layout = Check(H5Pget_layout(creation), site, "read the layout");
   if (layout == H5D_VIRTUAL || H5Pget_external_count(creation) != 0) {
     throw DataError(
-        fmt::format("[io.hdf5] {}: {}: data lies in another file", site.file, site.object));
+        fmt::format("[io.hdf5] {}: {}: data is stored in another file, want it in this file",
+                    site.file, site.object));
   }
   CheckFilters(creation, site);
   const uint64_t stored = H5Dget_storage_size(dataset);
@@ -151,17 +221,18 @@ void CheckStorage(hid_t dataset, const Shape& shape, size_t element_bytes, uint6
   const uint64_t ratio = H5Pget_nfilters(creation) > 0 ? kMaxDeflateRatio : 1;
   if (stored > file_bytes || wanted / ratio > stored) {
     throw DataError(
-        fmt::format("[io.hdf5] {}: {}: shape {} needs {} bytes: {} are stored in a file of {}",
+        fmt::format("[io.hdf5] {}: {}: shape {} needs {} bytes: got {} stored bytes in a file of "
+                    "{} bytes",
                     site.file, site.object, shape.ToString(), wanted, stored, file_bytes));
   }
 }
 
 Shape ReadShape(hid_t dataset, const Site& site) {
-  const Handle space(Check(H5Dget_space(dataset), site, "read its shape"), H5Sclose);
-  const int rank = Check(H5Sget_simple_extent_ndims(space), site, "read its shape");
+  const Handle space(Check(H5Dget_space(dataset), site, "read the shape"), H5Sclose);
+  const int rank = Check(H5Sget_simple_extent_ndims(space), site, "read the shape");
   hsize_t dims[H5S_MAX_RANK] = {};
-  if (rank > 0) Check(H5Sget_simple_extent_dims(space, dims, nullptr), site, "read its shape");
-  // Elements are bounded so that four or eight bytes of each still fit 63 bits.
+  if (rank > 0) Check(H5Sget_simple_extent_dims(space, dims, nullptr), site, "read the shape");
+  // The bound on the number of elements: their bytes, four or eight each, still fit 63 bits.
   uint64_t left = std::numeric_limits<int64_t>::max() / 8;
   bool fits = rank <= Shape::kMaxRank && H5Sget_simple_extent_type(space) != H5S_NULL;
   for (int i = 0; i < rank && fits; ++i) {
@@ -170,7 +241,8 @@ Shape ReadShape(hid_t dataset, const Site& site) {
   }
   if (!fits) {
     throw DataError(
-        fmt::format("[io.hdf5] {}: {}: its {} sizes are no weight's: too many or too large",
+        fmt::format("[io.hdf5] {}: {}: unsupported shape: its {} dimensions are too many or too "
+                    "large for a weight",
                     site.file, site.object, rank));
   }
   return Shape(std::vector<int64_t>(dims, dims + rank));
@@ -179,14 +251,15 @@ Shape ReadShape(hid_t dataset, const Site& site) {
 Handle OpenDataset(hid_t file, const Site& site) {
   Handle object = OpenObject(file, site);
   if (H5Iget_type(object) != H5I_DATASET) {
-    throw DataError(fmt::format("[io.hdf5] {}: {}: is no dataset", site.file, site.object));
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is not a dataset", site.file, site.object));
   }
-  return {Check(H5Dopen2(file, site.object.c_str(), H5P_DEFAULT), site, "open it"), H5Dclose};
+  return {Check(H5Dopen2(file, site.object.c_str(), H5P_DEFAULT), site, "open"), H5Dclose};
 }
 
+// Link creation properties that make the groups on the way to the object.
 Handle MakeParents(const Site& site) {
-  Handle links(Check(H5Pcreate(H5P_LINK_CREATE), site, "create it"), H5Pclose);
-  Check(H5Pset_create_intermediate_group(links, 1), site, "create it");
+  Handle links(Check(H5Pcreate(H5P_LINK_CREATE), site, "create"), H5Pclose);
+  Check(H5Pset_create_intermediate_group(links, 1), site, "create");
   return links;
 }
 
@@ -200,7 +273,7 @@ herr_t AppendName(hid_t, const char* name, const H5L_info_t*, void* names) {
 bool IsHdf5(const std::string& path) {
   const Lock lock;
   SizeOfFile(path);
-  return Check(H5Fis_hdf5(path.c_str()), {path, kWholeFile}, "read it") > 0;
+  return Check(H5Fis_hdf5(path.c_str()), {path, kWholeFile}, "read") > 0;
 }
 
 Hdf5File Hdf5File::Create(const std::string& path) {
@@ -210,9 +283,9 @@ Hdf5File Hdf5File::Create(const std::string& path) {
     ThrowDiskError("io.hdf5", path, "create", errno);
   auto write_error = std::make_unique<int>(0);
   const Handle access = MakeFileAccess();
-  Check(SetOutputDriver(access, *write_error), site, "create it");
+  Check(SetOutputDriver(access, *write_error), site, "create");
   const hid_t id =
-      Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create it");
+      Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create");
   Hdf5File file(path, id, 0, HeapStrings::kRefuse);
   file.write_error_ = std::move(write_error);
   return file;
@@ -222,11 +295,11 @@ Hdf5File Hdf5File::Open(const std::string& path, HeapStrings heap_strings) {
   const Lock lock;
   const uint64_t bytes = SizeOfFile(path);
   const Site site{path, kWholeFile};
-  if (Check(H5Fis_hdf5(path.c_str()), site, "read it") == 0) {
+  if (Check(H5Fis_hdf5(path.c_str()), site, "read") == 0) {
     throw DataError(fmt::format("[io.hdf5] {}: is not an HDF5 file ({} bytes)", path, bytes));
   }
   const Handle access = MakeFileAccess();
-  const hid_t id = Check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), site, "open it");
+  const hid_t id = Check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), site, "open");
   return {path, id, bytes, heap_strings};
 }
 
@@ -246,15 +319,15 @@ Hdf5File::~Hdf5File() {
   H5Eclear2(H5E_DEFAULT);
 }
 
-void Hdf5File::ThrowIfRefused() const {
+void Hdf5File::ThrowIfWriteFailed() const {
   if (*write_error_ != 0) ThrowDiskError("io.hdf5", path_, "write", *write_error_);
 }
 
 void Hdf5File::Close() {
   const Lock lock;
   const herr_t status = H5Fclose(std::exchange(id_, -1));
-  ThrowIfRefused();
-  Check(status, {path_, kWholeFile}, "close it");
+  ThrowIfWriteFailed();
+  Check(status, {path_, kWholeFile}, "close");
 }
 
 void Hdf5File::CreateGroup(const std::string& object) {
@@ -262,7 +335,7 @@ void Hdf5File::CreateGroup(const std::string& object) {
   const Site site{path_, object};
   const Handle links = MakeParents(site);
   const Handle group(
-      Check(H5Gcreate2(id_, object.c_str(), links, H5P_DEFAULT, H5P_DEFAULT), site, "create it"),
+      Check(H5Gcreate2(id_, object.c_str(), links, H5P_DEFAULT, H5P_DEFAULT), site, "create"),
       H5Gclose);
 }
 
@@ -275,16 +348,16 @@ void Hdf5File::WriteFloats(const std::string& object, const Shape& shape,
   for (int i = 0; i < shape.rank(); ++i) dims[i] = static_cast<hsize_t>(shape[i]);
   const Handle space(Check(shape.rank() == 0 ? H5Screate(H5S_SCALAR)
                                              : H5Screate_simple(shape.rank(), dims, nullptr),
-                           site, "create it"),
+                           site, "create"),
                      H5Sclose);
   const Handle links = MakeParents(site);
   const Handle dataset(
       Check(H5Dcreate2(id_, object.c_str(), H5T_IEEE_F32LE, space, links, H5P_DEFAULT, H5P_DEFAULT),
-            site, "create it"),
+            site, "create"),
       H5Dclose);
   Check(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data()), site,
-        "write it");
-  ThrowIfRefused();
+        "write");
+  ThrowIfWriteFailed();
 }
 
 bool Hdf5File::Exists(const std::string& object) const {
@@ -297,11 +370,11 @@ std::vector<std::string> Hdf5File::Children(const std::string& group) const {
   const Site site{path_, group};
   const Handle object = OpenObject(id_, site);
   if (H5Iget_type(object) != H5I_GROUP)
-    throw DataError(fmt::format("[io.hdf5] {}: {}: is no group", path_, group));
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is not a group", path_, group));
   std::vector<std::string> names;
   hsize_t index = 0;
   Check(H5Literate(object, H5_INDEX_NAME, H5_ITER_INC, &index, AppendName, &names), site,
-        "list it");
+        "list the members");
   return names;
 }
 
@@ -315,16 +388,17 @@ std::vector<float> Hdf5File::ReadFloats(const std::string& object) const {
   const Lock lock;
   const Site site{path_, object};
   const Handle dataset = OpenDataset(id_, site);
-  const Handle type(Check(H5Dget_type(dataset), site, "read its type"), H5Tclose);
+  const Handle type(Check(H5Dget_type(dataset), site, "read the type"), H5Tclose);
   if (H5Tget_class(type) != H5T_FLOAT) {
-    throw DataError(fmt::format("[io.hdf5] {}: {}: holds no floats", path_, object));
+    throw DataError(fmt::format("[io.hdf5] {}: {}: the elements are not floating-point numbers",
+                                path_, object));
   }
   const Shape shape = ReadShape(dataset, site);
   CheckStorage(dataset, shape, H5Tget_size(type), bytes_, site);
   std::vector<float> data(static_cast<size_t>(shape.size()));
   if (!data.empty()) {
     Check(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data()), site,
-          "read it");
+          "read");
   }
   return data;
 }

@@ -1,10 +1,14 @@
-// HDF5 files, as far as checkpoints need them: groups, float datasets, and attributes that are
-// strings, string lists and numbers. Objects are named by absolute paths, "/model_weights/conv1".
+// HDF5 files, as far as checkpoints need them: groups, datasets of floats, and attributes that are
+// strings, lists of strings, or integers. Objects are named by absolute paths, such as
+// "/model_weights/conv1".
 //
-// Reading expects hostile files: links other than hard ones, external and virtual storage, filters
-// other than deflate and shuffle, plug-ins, and sizes that the file cannot hold are refused with
-// DataError. Errors name the file and the object: DiskError when the operating system refused, else
-// DataError. The library is not thread-safe, so one mutex serializes all calls of the process.
+// Files that are read may be hostile. These are refused with DataError: links other than hard
+// links, external and virtual storage, filters other than deflate and shuffle, and sizes that the
+// file cannot hold. Plug-ins are never loaded. The essay in hdf5.cpp gives the reasons.
+//
+// Every function may throw DiskError, if the operating system refused, or DataError. The text names
+// the file and the object. The library is not thread-safe, so one mutex serializes all calls of the
+// process.
 #pragma once
 
 #include <cstdint>
@@ -17,43 +21,47 @@
 
 namespace carole::io {
 
-// Variable-length strings lie in a heap without checksums, and the library (1.10) hangs or overruns
-// its buffer when that is damaged. So they are read only from files that somebody vouches for, such
-// as Keras's.
+// Whether strings of variable length may be read. They are stored in a heap without checksums, and
+// the library (1.10) hangs or overruns its buffer if that heap is damaged. So they are allowed only
+// for files that somebody vouches for, such as those of Keras.
 enum class HeapStrings { kRefuse, kAllow };
 
-// Whether a file that can be read begins as HDF5 files do. Throws DiskError.
+// True if the file begins with HDF5's signature. Throws DiskError if it cannot be read.
 bool IsHdf5(const std::string& path);
 
+// An open HDF5 file, for writing or for reading.
 class Hdf5File {
  public:
-  // Makes or empties the file, which then grows on the disk. Throws DiskError. Metadata carries
-  // checksums (format of 1.8).
+  // Creates or truncates the file for writing. It grows on the disk while data is written; no copy
+  // stays in memory. Metadata carries checksums (format of 1.8). Throws DiskError.
   static Hdf5File Create(const std::string& path);
-  // Opens for reading.
+  // Opens the file for reading.
   static Hdf5File Open(const std::string& path, HeapStrings heap_strings = HeapStrings::kRefuse);
 
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) = delete;
   ~Hdf5File();  // a new file that was not closed is deleted
 
-  // Ends writing. Throws DiskError when the disk refused any of it, as WriteFloats() may, too.
+  // Ends writing. Throws DiskError if any write failed; WriteFloats() may throw that earlier.
   void Close();
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // size of a file opened for reading
+  uint64_t bytes() const { return bytes_; }  // size of a file that was opened for reading
 
-  // Writing. Groups on the way to an object are made; an object that exists already is an error.
+  // Writing. These functions create the groups on the way to an object. It is an error if the
+  // object or attribute exists already.
   void CreateGroup(const std::string& object);
-  // Contiguous little-endian float32. data holds shape.size() elements.
+  // Writes a contiguous dataset of little-endian float32. `data` holds shape.size() elements.
   void WriteFloats(const std::string& object, const Shape& shape, std::span<const float> data);
-  // Variable-length UTF-8 scalar, what h5py gives back as str. No NUL inside.
+  // Sets an attribute to a variable-length UTF-8 string, which h5py returns as str. The value must
+  // not contain NUL.
   void SetString(const std::string& object, const std::string& name, const std::string& value);
-  // Fixed-length UTF-8 scalar, what h5py gives back as bytes. It needs no heap, so damage to it is
-  // seen by the checksum of its object. No NUL inside, at most 64000 bytes.
+  // Sets an attribute to a fixed-length UTF-8 string, which h5py returns as bytes. It needs no
+  // heap, so the checksum of the object covers it. The value must not contain NUL and has at most
+  // 64000 bytes.
   void SetFixedString(const std::string& object, const std::string& name, const std::string& value);
-  // Fixed-length strings, split over <name>0, <name>1, … when too long for one attribute, as Keras
-  // does.
+  // Sets an attribute to a list of fixed-length strings. A list that is too long for one attribute
+  // is split into <name>0, <name>1, …, as Keras does.
   void SetStringList(const std::string& object, const std::string& name,
                      const std::vector<std::string>& values);
   void SetInt(const std::string& object, const std::string& name, int64_t value);
@@ -61,16 +69,16 @@ class Hdf5File {
 
   // Reading.
   bool Exists(const std::string& object) const;
-  // Names of what a group holds, sorted.
+  // The names of a group's members, sorted.
   std::vector<std::string> Children(const std::string& group) const;
   Shape ShapeOf(const std::string& object) const;
-  // Any float type, converted to float32.
+  // Reads a dataset of any floating-point type, converted to float32.
   std::vector<float> ReadFloats(const std::string& object) const;
   bool HasAttribute(const std::string& object, const std::string& name) const;
   std::vector<std::string> AttributeNames(const std::string& object) const;
-  // Fixed length; variable length where HeapStrings allow it.
+  // Reads one string of fixed length, or of variable length if HeapStrings allows it.
   std::string GetString(const std::string& object, const std::string& name) const;
-  // The same, whole or split; an empty list may have any type.
+  // Reads a list of such strings, in one attribute or split. An empty list may have any type.
   std::vector<std::string> GetStringList(const std::string& object, const std::string& name) const;
   int64_t GetInt(const std::string& object, const std::string& name) const;
   uint64_t GetUnsigned(const std::string& object, const std::string& name) const;
@@ -79,13 +87,14 @@ class Hdf5File {
   Hdf5File(std::string path, int64_t id, uint64_t bytes, HeapStrings heap_strings)
       : path_(std::move(path)), id_(id), bytes_(bytes), heap_strings_(heap_strings) {}
 
-  void ThrowIfRefused() const;
+  void ThrowIfWriteFailed() const;
 
   std::string path_;
   int64_t id_;      // -1 when closed
-  uint64_t bytes_;  // size of a file opened for reading
+  uint64_t bytes_;  // size of a file that was opened for reading
   HeapStrings heap_strings_;
-  std::unique_ptr<int> write_error_;  // errno; of a new file
+  // New files only: errno of the first failed write. On the heap, so that a move keeps its address.
+  std::unique_ptr<int> write_error_;
 };
 
 }  // namespace carole::io

@@ -1,4 +1,4 @@
-// The half of hdf5.h that deals with attributes.
+// The functions of hdf5.h that read and write attributes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace carole::io {
 namespace {
 
-using namespace hdf5_internal;  // NOLINT: made for this file
+using namespace hdf5_internal;  // NOLINT: that header is made for this file
 
-// The most that Keras puts into one attribute: an object's header of the old format holds 64 KiB.
+// Keras's limit for one attribute: in the old format the header of an object holds 64 KiB.
 constexpr size_t kMaxAttributeBytes = 64512;
 
 std::string NameOf(const std::string& object, const std::string& name) {
@@ -30,17 +30,16 @@ Handle StringType(size_t bytes) {
   return type;
 }
 
-// Writes one attribute of an object that exists.
+// Writes one attribute of an existing object.
 void Write(hid_t file, const Site& object, const std::string& name, hid_t type, hid_t space,
            const void* data) {
   const std::string full_name = NameOf(object.object, name);
   const Site site{object.file, full_name};
   const Handle owner = OpenObject(file, object);
   const Handle attribute(
-      Check(H5Acreate2(owner, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), site,
-            "create it"),
+      Check(H5Acreate2(owner, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), site, "create"),
       H5Aclose);
-  Check(H5Awrite(attribute, type, data), site, "write it");
+  Check(H5Awrite(attribute, type, data), site, "write");
 }
 
 void WriteScalar(hid_t file, const Site& object, const std::string& name, hid_t type,
@@ -60,16 +59,16 @@ void WriteStrings(hid_t file, const Site& object, const std::string& name,
   Write(file, object, name, StringType(width), space, block.data());
 }
 
-// An attribute opened for reading, with what is known of its value.
+// An attribute that is open for reading, with its type and number of elements.
 struct OpenAttribute {
   OpenAttribute(hid_t file, const Site& object, const std::string& name)
       : full_name(NameOf(object.object, name)),
         site{object.file, full_name},
         owner(OpenObject(file, object)),
-        attribute(Check(H5Aopen(owner, name.c_str(), H5P_DEFAULT), site, "open it"), H5Aclose),
-        type(Check(H5Aget_type(attribute), site, "read its type"), H5Tclose),
-        space(Check(H5Aget_space(attribute), site, "read its shape"), H5Sclose),
-        count(Check(H5Sget_simple_extent_npoints(space), site, "read its shape")) {}
+        attribute(Check(H5Aopen(owner, name.c_str(), H5P_DEFAULT), site, "open"), H5Aclose),
+        type(Check(H5Aget_type(attribute), site, "read the type"), H5Tclose),
+        space(Check(H5Aget_space(attribute), site, "read the shape"), H5Sclose),
+        count(Check(H5Sget_simple_extent_npoints(space), site, "read the shape")) {}
 
   [[noreturn]] void Refuse(std::string_view what) const {
     throw DataError(fmt::format("[io.hdf5] {}: {}: {}", site.file, full_name, what));
@@ -83,9 +82,9 @@ struct OpenAttribute {
 
 std::vector<std::string> ReadFixed(const OpenAttribute& a, size_t width, uint64_t file_bytes) {
   if (static_cast<uint64_t>(a.count) > file_bytes / width)
-    a.Refuse("more strings than the file holds");
+    a.Refuse("has more strings than the file can hold");
   std::vector<char> block(static_cast<size_t>(a.count) * width);
-  Check(H5Aread(a.attribute, a.type, block.data()), a.site, "read it");
+  Check(H5Aread(a.attribute, a.type, block.data()), a.site, "read");
   std::vector<std::string> values;
   for (size_t i = 0; i < block.size(); i += width) {
     values.emplace_back(&block[i], strnlen(&block[i], width));
@@ -94,10 +93,10 @@ std::vector<std::string> ReadFixed(const OpenAttribute& a, size_t width, uint64_
 }
 
 std::vector<std::string> ReadVariable(const OpenAttribute& a, uint64_t file_bytes) {
-  if (static_cast<uint64_t>(a.count) > file_bytes / 16)
-    a.Refuse("more strings than the file holds");
+  if (static_cast<uint64_t>(a.count) > file_bytes / 16)  // each takes 16 bytes outside of the heap
+    a.Refuse("has more strings than the file can hold");
   std::vector<char*> pointers(static_cast<size_t>(a.count), nullptr);
-  Check(H5Aread(a.attribute, a.type, pointers.data()), a.site, "read it");
+  Check(H5Aread(a.attribute, a.type, pointers.data()), a.site, "read");
   std::vector<std::string> values;
   for (const char* text : pointers) values.emplace_back(text != nullptr ? text : "");
   H5Dvlen_reclaim(a.type, a.space, H5P_DEFAULT, pointers.data());
@@ -107,10 +106,10 @@ std::vector<std::string> ReadVariable(const OpenAttribute& a, uint64_t file_byte
 std::vector<std::string> ReadStrings(const OpenAttribute& a, uint64_t file_bytes,
                                      HeapStrings heap_strings) {
   if (a.count == 0) return {};
-  if (H5Tget_class(a.type) != H5T_STRING) a.Refuse("is no string");
-  if (Check(H5Tis_variable_str(a.type), a.site, "read its type") > 0) {
+  if (H5Tget_class(a.type) != H5T_STRING) a.Refuse("is not a string");
+  if (Check(H5Tis_variable_str(a.type), a.site, "read the type") > 0) {
     if (heap_strings == HeapStrings::kRefuse)
-      a.Refuse("has strings of variable length, want fixed");
+      a.Refuse("has strings of variable length, want fixed length");
     return ReadVariable(a, file_bytes);
   }
   return ReadFixed(a, std::max<size_t>(H5Tget_size(a.type), 1), file_bytes);
@@ -119,9 +118,9 @@ std::vector<std::string> ReadStrings(const OpenAttribute& a, uint64_t file_bytes
 template <typename Integer>
 Integer ReadInteger(hid_t file, const Site& object, const std::string& name, hid_t type) {
   const OpenAttribute a(file, object, name);
-  if (H5Tget_class(a.type) != H5T_INTEGER || a.count != 1) a.Refuse("is no integer");
+  if (H5Tget_class(a.type) != H5T_INTEGER || a.count != 1) a.Refuse("is not a single integer");
   Integer value = 0;
-  Check(H5Aread(a.attribute, type, &value), a.site, "read it");
+  Check(H5Aread(a.attribute, type, &value), a.site, "read");
   return value;
 }
 
@@ -143,7 +142,7 @@ void Hdf5File::SetFixedString(const std::string& object, const std::string& name
                               const std::string& value) {
   CAROLE_CHECK(value.size() <= 64000, "attribute {} of {}: {} bytes", name, object, value.size());
   const Lock lock;
-  // The library knows no strings of length 0: an empty one is a single NUL, which c_str() has.
+  // The library has no strings of length 0. An empty string is stored as one NUL, that of c_str().
   WriteScalar(id_, {path_, object}, name, StringType(std::max<size_t>(value.size(), 1)),
               value.c_str());
 }
@@ -179,7 +178,7 @@ void Hdf5File::SetUnsigned(const std::string& object, const std::string& name, u
 bool Hdf5File::HasAttribute(const std::string& object, const std::string& name) const {
   const Lock lock;
   const Site site{path_, object};
-  return Check(H5Aexists(OpenObject(id_, site), name.c_str()), site, "look for attributes") > 0;
+  return Check(H5Aexists(OpenObject(id_, site), name.c_str()), site, "look up attributes") > 0;
 }
 
 std::vector<std::string> Hdf5File::AttributeNames(const std::string& object) const {
@@ -188,14 +187,14 @@ std::vector<std::string> Hdf5File::AttributeNames(const std::string& object) con
   std::vector<std::string> names;
   hsize_t index = 0;
   Check(H5Aiterate2(OpenObject(id_, site), H5_INDEX_NAME, H5_ITER_INC, &index, AppendName, &names),
-        site, "list its attributes");
+        site, "list the attributes");
   return names;
 }
 
 std::string Hdf5File::GetString(const std::string& object, const std::string& name) const {
   const Lock lock;
   const OpenAttribute a(id_, {path_, object}, name);
-  if (a.count != 1) a.Refuse("is no single string");
+  if (a.count != 1) a.Refuse("is not a single string");
   return ReadStrings(a, bytes_, heap_strings_).front();
 }
 

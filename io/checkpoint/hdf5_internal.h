@@ -1,5 +1,4 @@
-// Shared by the parts of hdf5.h: identifiers that close themselves, checked calls, the lock. Not
-// for others.
+// Private to the implementation of hdf5.h: RAII identifiers, checked calls, the lock.
 #pragma once
 
 #include <hdf5.h>
@@ -11,8 +10,9 @@
 
 namespace carole::io::hdf5_internal {
 
-// Held during every use of the library. The first lock also prepares the library: its error printer
-// is turned off, and so is the loading of plug-ins. Recursive, because closing a handle locks too.
+// Must be held during every use of the library. The first lock initializes the library and disables
+// the loading of plug-ins. Every lock turns off error printing for its thread. The mutex is
+// recursive, because Hdf5File's functions and destructor lock it while a caller holds it.
 class Lock {
  public:
   Lock();
@@ -21,23 +21,24 @@ class Lock {
   std::lock_guard<std::recursive_mutex> guard_;
 };
 
-// What is being done to which object: gives errors their text.
+// The object that a call works on, for the text of errors. Holds references, which must outlive it.
 struct Site {
   const std::string& file;
-  const std::string& object;  // with its attribute, if that is meant
+  const std::string& object;  // "/path", or "/path, attribute name"
 };
 
-// Throws DiskError when the library's error stack holds an errno, else DataError; clears the stack.
+// Throws the error "FILE: OBJECT: cannot WHAT: …". The type is DiskError if the library's error
+// stack holds an errno, else DataError. Clears the stack.
 [[noreturn]] void Fail(const Site& site, std::string_view what);
 
-// The status of any HDF5 call: negative means failure.
+// Returns the status of an HDF5 call, or calls Fail() if it is negative.
 template <typename Status>
 Status Check(Status status, const Site& site, std::string_view what) {
   if (status < 0) Fail(site, what);
   return status;
 }
 
-// Owns an identifier. Used under the lock only.
+// Owns an HDF5 identifier and closes it with `close`. To be used under the lock only.
 class Handle {
  public:
   Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
@@ -52,11 +53,11 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
-// True when every step of the absolute path is a hard link; false when one is absent. Throws
+// True if every component of the absolute path is a hard link; false if one is absent. Throws
 // DataError for soft, external and user-defined links.
 bool FollowHardLinks(hid_t file, const Site& site);
 
-// Opens a group or dataset that must exist.
+// Opens a group or dataset. Throws DataError if it does not exist.
 Handle OpenObject(hid_t file, const Site& site);
 
 }  // namespace carole::io::hdf5_internal

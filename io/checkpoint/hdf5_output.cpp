@@ -16,19 +16,21 @@
 namespace carole::io::hdf5_internal {
 namespace {
 
+// Passed to Open() through the access list.
 struct OutputInfo {
   int* error;
 };
 
+// The state of one open file. The library sees its base class only.
 struct OutputFile : H5FD_t {
   FileDescriptor descriptor;
   int* error = nullptr;
-  haddr_t end = 0;        // of what was written
-  haddr_t allocated = 0;  // what the library has given away
+  haddr_t end = 0;        // end of the written bytes (HDF5: EOF)
+  haddr_t allocated = 0;  // end of the bytes that the library has allocated (HDF5: EOA)
 };
 
-OutputFile& Of(H5FD_t* file) { return static_cast<OutputFile&>(*file); }
-const OutputFile& Of(const H5FD_t* file) { return static_cast<const OutputFile&>(*file); }
+OutputFile& AsOutputFile(H5FD_t* file) { return static_cast<OutputFile&>(*file); }
+const OutputFile& AsOutputFile(const H5FD_t* file) { return static_cast<const OutputFile&>(*file); }
 
 H5FD_t* Open(const char* name, unsigned, hid_t access, haddr_t) {
   auto file = std::make_unique<OutputFile>();
@@ -38,7 +40,7 @@ H5FD_t* Open(const char* name, unsigned, hid_t access, haddr_t) {
 }
 
 herr_t Close(H5FD_t* file) {
-  delete &Of(file);
+  delete &AsOutputFile(file);
   return 0;
 }
 
@@ -48,19 +50,20 @@ herr_t Query(const H5FD_t*, unsigned long* flags) {
   return 0;
 }
 
-haddr_t Allocated(const H5FD_t* file, H5FD_mem_t) { return Of(file).allocated; }
+haddr_t Allocated(const H5FD_t* file, H5FD_mem_t) { return AsOutputFile(file).allocated; }
 herr_t SetAllocated(H5FD_t* file, H5FD_mem_t, haddr_t address) {
-  Of(file).allocated = address;
+  AsOutputFile(file).allocated = address;
   return 0;
 }
-haddr_t End(const H5FD_t* file, H5FD_mem_t) { return Of(file).end; }
+haddr_t End(const H5FD_t* file, H5FD_mem_t) { return AsOutputFile(file).end; }
 
-// What was not written reads as zero.
+// Bytes that were not written read as zero.
 herr_t Read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void* buffer) {
   auto* to = static_cast<char*>(buffer);
   std::memset(to, 0, bytes);
   while (bytes > 0) {
-    const ssize_t n = pread(Of(base).descriptor.get(), to, bytes, static_cast<off_t>(address));
+    const ssize_t n =
+        pread(AsOutputFile(base).descriptor.get(), to, bytes, static_cast<off_t>(address));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n < 0 ? -1 : 0;
     to += n;
@@ -71,7 +74,7 @@ herr_t Read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void
 }
 
 herr_t Write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, const void* data) {
-  OutputFile& file = Of(base);
+  OutputFile& file = AsOutputFile(base);
   file.end = std::max<haddr_t>(file.end, address + bytes);
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0 && *file.error == 0) {
@@ -88,7 +91,7 @@ herr_t Write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, con
 }
 
 herr_t Truncate(H5FD_t* base, hid_t, hbool_t) {
-  OutputFile& file = Of(base);
+  OutputFile& file = AsOutputFile(base);
   if (file.end == file.allocated) return 0;
   const int status = ftruncate(file.descriptor.get(), static_cast<off_t>(file.allocated));
   if (status != 0 && *file.error == 0) *file.error = errno;

@@ -1,14 +1,17 @@
-// How hdf5.h writes a new file: piece by piece, as the library makes it. Not for others.
+// The virtual file driver with which hdf5.h writes new files. Private to hdf5.cpp.
 #pragma once
 
 #include <hdf5.h>
 
 namespace carole::io::hdf5_internal {
 
-// Lets a file that is created with this access list go to the disk without a copy in memory. The
-// library is told that every write succeeded, as version 1.10 crashes when one did not, and the
-// whole job with it: the errno of the first one that the disk refused is put into `error`, which
-// must outlive the file; then the file is worthless. Under the lock only. Negative means failure.
+// Selects the driver in a file access list. A file that is created with this list goes to the disk
+// as the library produces it, without a copy in memory.
+//
+// The driver tells the library that every write succeeded. The reason: version 1.10 crashes if a
+// write fails, and the whole job with it. The errno of the first failed write is stored in `error`
+// instead. Then the file is worthless. `error` must outlive the file. Call under the lock only.
+// Returns a negative value on failure.
 herr_t SetOutputDriver(hid_t access, int& error);
 
 }  // namespace carole::io::hdf5_internal

@@ -15,7 +15,7 @@ struct WeightName {
   std::string_view keras;
 };
 
-// In the order that Keras keeps them within a layer.
+// In the order in which Keras stores them within a layer.
 constexpr WeightName kWeightNames[] = {
     {"depthwise_weights", "depthwise_kernel"},
     {"pointwise_weights", "pointwise_kernel"},
@@ -27,30 +27,33 @@ constexpr WeightName kWeightNames[] = {
     {"moving_variance", "moving_variance"},
 };
 
-// Row of kWeightNames, or their number for a name that is not there.
+// The row of a name in kWeightNames, or the number of rows for other names.
 size_t Rank(std::string_view leaf) {
   const auto* row = std::ranges::find(kWeightNames, leaf, &WeightName::slim);
   return static_cast<size_t>(row - std::begin(kWeightNames));
 }
 
-// A variable without a scope is a layer of its own.
+// A variable without a scope forms a layer by itself.
 std::string LayerNameOf(std::string_view name) { return KerasLayerName(ScopeOf(name)); }
 
 [[noreturn]] void Refuse(std::string_view name, const std::string& why) {
   throw DataError(fmt::format(
-      "[io.keras] variable '{}': has no place in an .h5: {}; convert it to TensorFlow's format",
+      "[io.keras] variable '{}': cannot be stored in an .h5 checkpoint: {}; convert the checkpoint "
+      "to TensorFlow's format",
       name, why));
 }
 
 void CheckName(std::string_view name) {
-  constexpr size_t kMaxBytes = 60000;  // an attribute has to hold it
-  if (name.size() > kMaxBytes)
-    Refuse(name.substr(0, 80), fmt::format("its name has {} bytes", name.size()));
+  constexpr size_t kMaxBytes = 60000;  // the name must fit into an attribute
+  if (name.size() > kMaxBytes) {
+    Refuse(name.substr(0, 80), fmt::format("its name is too long: got {} bytes, want at most {}",
+                                           name.size(), kMaxBytes));
+  }
   for (size_t first = 0; first <= name.size();) {
     const size_t end = std::min(name.find('/', first), name.size());
     const std::string_view part = name.substr(first, end - first);
     if (part.empty() || part == "." || part.find('\0') != part.npos)
-      Refuse(name, "a part of its name is empty, . or NUL");
+      Refuse(name, "a component of its name is empty, is '.' or contains NUL");
     first = end + 1;
   }
 }
@@ -90,7 +93,8 @@ std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names) 
           rank < std::size(kWeightNames) ? kWeightNames[rank].keras : leaf;
       layer.weight_names.push_back(fmt::format("{}/{}:0", layer.name, keras));
       if (!taken.insert(layer.weight_names.back()).second)
-        Refuse(variable_names[i], layer.weight_names.back() + " is another's");
+        Refuse(variable_names[i],
+               "another variable has the same Keras name, " + layer.weight_names.back());
     }
   }
   return layers;

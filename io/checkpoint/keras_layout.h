@@ -1,10 +1,10 @@
-// Where a TF-Slim variable lies in Keras's weight layout: a pure mapping of names.
+// Maps TF-Slim's variable names to layers and weights in Keras's weight layout. Pure functions.
 //
-// All variables of one scope make one Keras layer: `scope/conv1/{weights,biases}` is the layer
-// `scope__conv1` with `kernel:0` and `bias:0`; `scope/conv1/BatchNorm/{gamma,beta,moving_mean,
-// moving_variance}` is the layer `scope__conv1__BatchNorm`. Keras forbids '/' in a layer's name,
-// and its PyTorch backend forbids '.', so "__" stands for '/'. The exact names are kept elsewhere
-// (CHECKPOINT_FORMAT.md).
+// All variables of one scope make one Keras layer:
+//   scope/conv1/{weights,biases} -> layer scope__conv1 with kernel:0 and bias:0
+//   scope/conv1/BatchNorm/{gamma,beta,moving_mean,moving_variance} -> layer scope__conv1__BatchNorm
+// Keras forbids '/' in the name of a layer, and its PyTorch backend forbids '.'. So "__" stands for
+// '/'. The exact names are stored separately (CHECKPOINT_FORMAT.md).
 #pragma once
 
 #include <span>
@@ -14,33 +14,36 @@
 
 namespace carole::io {
 
+// A layer and its weights, in Keras's order.
 struct KerasLayer {
   std::string name;                       // "resnet_v1_50__conv1"
-  std::vector<std::string> weight_names;  // "resnet_v1_50__conv1/kernel:0", in Keras's order
-  std::vector<size_t> variables;          // for each weight the index of its variable
+  std::vector<std::string> weight_names;  // "resnet_v1_50__conv1/kernel:0"
+  std::vector<size_t> variables;          // for each weight, the index of its variable
 };
 
-// What Keras needs to rebuild the net of a checkpoint and to give each layer its weights.
+// What Keras needs to rebuild the net of a checkpoint and to assign the weights to its layers.
 struct KerasModel {
   std::string config;               // JSON: the attribute model_config
-  std::vector<std::string> layers;  // its layers that have weights, in Keras's order
-  std::string training;  // JSON: the attribute training_config; empty: the net is not compiled
+  std::vector<std::string> layers;  // the layers that have weights, in Keras's order
+  std::string
+      training_config;  // JSON: the attribute training_config; empty: the net is not compiled
 };
 
-// Said to Keras as its version: the dialect that its versions 2 and 3 both read.
+// The version that files name. Keras 2 and 3 both read the layout of this version.
 inline constexpr char kKerasVersion[] = "2.15.0";
 
-// "net/conv1/weights" -> "weights", and what is before it, "net/conv1"; a name without a scope is
-// both.
+// LeafOf("net/conv1/weights") is "weights", ScopeOf() is "net/conv1". For a name without a scope
+// both return the name.
 inline std::string_view LeafOf(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 inline std::string_view ScopeOf(std::string_view name) { return name.substr(0, name.rfind('/')); }
 
-// The layer of a scope: "net/conv1" -> "net__conv1".
+// The name of a scope's layer: "net/conv1" -> "net__conv1".
 std::string KerasLayerName(std::string_view scope);
 
-// Layers in the order in which their first variable comes. Weights in Keras's order: kernels, bias;
-// gamma, beta, moving mean, moving variance; anything else after them, under its own name, as it
-// comes. Throws DataError for names that are empty, twice there, too long, or hold empty parts.
+// Groups variables into layers, which come in the order of their first variables. The weights of a
+// layer are in Keras's order: kernels, bias; gamma, beta, moving mean, moving variance. Other
+// variables follow under their own names, in the given order. Throws DataError if a name is empty,
+// too long, not unique, or has an empty component.
 std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names);
 
 }  // namespace carole::io

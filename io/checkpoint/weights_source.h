@@ -1,4 +1,4 @@
-// The interface to trained weights in a file, whatever program wrote it.
+// The interface to trained weights in a file of any format. Implementations: io/weights.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,34 @@ namespace carole::io {
 
 struct Checkpoint;
 
-// Names, sizes and elements are TensorFlow's: "vgg_16/conv1/conv1_1/weights", filters (R,S,C,K),
-// matrices (C,K). One thread uses it.
-class WeightsReader {
+// A file of named tensors. Names, shapes and order of elements are TensorFlow's:
+// "vgg_16/conv1/conv1_1/weights", filters (R,S,C,K), matrices (C,K). One thread uses a source.
+class WeightsSource {
  public:
-  virtual ~WeightsReader() = default;
+  virtual ~WeightsSource() = default;
 
-  // Of the file, or the prefix of its files: where a folder was named, what was found in it.
+  // The path of the file, or the prefix of its files. If a folder was opened, the file found in it.
   virtual const std::string& path() const = 0;
 
-  // All tensors of floats in the file's order, optimizer slots and moving averages among them.
+  // The names of all tensors of floats, in the file's order. They include optimizer slots and
+  // moving averages.
   virtual const std::vector<std::string>& names() const = 0;
   virtual bool Has(const std::string& name) const = 0;
 
-  // Of a name that the file has.
+  // shape(), type() and Read() require Has(name).
   virtual Shape shape(const std::string& name) const = 0;
-  // As the file stores them: "float32", "bfloat16".
+  // The element type in the file, such as "float32" or "bfloat16".
   virtual std::string type(const std::string&) const { return "float32"; }
-  // `out` holds shape(name).size() elements. Throws DataError when the file is damaged.
+  // Reads the elements, converted to float32, into `out`, which has shape(name).size() elements.
+  // Throws DataError if the file is damaged.
   virtual void Read(const std::string& name, std::span<float> out) const = 0;
 
-  // Updates that made these weights, where the file says.
+  // The number of training steps behind these weights; nullopt if the file does not store it.
   virtual std::optional<int64_t> step() const { return std::nullopt; }
-  // The whole checkpoint, slots and attributes too, of a file of this program; else null.
-  virtual const Checkpoint* own() const { return nullptr; }
-  // What else the file holds, "global_step int64 []": for people to read.
-  virtual const std::vector<std::string>& left_out() const {
+  // The whole checkpoint, with slots and attributes, if carole wrote the file; else null.
+  virtual const Checkpoint* carole_checkpoint() const { return nullptr; }
+  // Descriptions of the other tensors in the file, such as "global_step int64 []", for messages.
+  virtual const std::vector<std::string>& other_tensors() const {
     static const std::vector<std::string> none;
     return none;
   }

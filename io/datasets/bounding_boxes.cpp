@@ -19,18 +19,20 @@ namespace {
 constexpr uint64_t kMaxAnnotationBytes = 1 << 20;
 constexpr uint64_t kMaxCsvBytes = uint64_t{1} << 30;
 
-double ToNumber(std::string_view text, const std::string& place) {
+// Error messages begin with `location`.
+double ToNumber(std::string_view text, const std::string& location) {
   const auto value = ParseNumber<double>(text);
   if (!value || !std::isfinite(*value))
-    throw DataError(fmt::format("{}: got '{}', want a number", place, text.substr(0, 80)));
+    throw DataError(fmt::format("{}: got '{}', want a number", location, text.substr(0, 80)));
   return *value;
 }
 
+// Returns the child element `name`, which must exist.
 const XmlElement& Child(const XmlElement& element, std::string_view name, const std::string& file) {
   const XmlElement* child = element.Find(name);
   if (child == nullptr) {
-    throw DataError(
-        fmt::format("[io.boxes] {}: <{}> has no <{}>", file, element.name.substr(0, 80), name));
+    throw DataError(fmt::format("[io.boxes] {}: <{}>: missing element <{}>", file,
+                                element.name.substr(0, 80), name));
   }
   return *child;
 }
@@ -39,14 +41,14 @@ double ChildNumber(const XmlElement& element, std::string_view name, const std::
   return ToNumber(Child(element, name, file).text, fmt::format("[io.boxes] {}: <{}>", file, name));
 }
 
-// A side of the picture, which divides.
-double SideOf(const XmlElement& size, std::string_view name, const std::string& file) {
+// Returns the width or height of the image. Coordinates are divided by it, so it must not be 0.
+double ImageSide(const XmlElement& size, std::string_view name, const std::string& file) {
   const double side = ChildNumber(size, name, file);
   if (side >= 1) return side;
   throw DataError(fmt::format("[io.boxes] {}: <{}>: got {}, want at least 1", file, name, side));
 }
 
-// A file name without folder and last extension.
+// Returns a file name without folder and last extension.
 std::string Stem(std::string_view path) { return std::filesystem::path(path).stem().string(); }
 
 }  // namespace
@@ -55,8 +57,8 @@ std::vector<std::string> AnnotatedBoxes(std::string_view xml, const std::string&
                                         std::string_view synset) {
   const XmlElement root = ParseXml(xml, file);
   const XmlElement& size = Child(root, "size", file);
-  const double width = SideOf(size, "width", file);
-  const double height = SideOf(size, "height", file);
+  const double width = ImageSide(size, "width", file);
+  const double height = ImageSide(size, "height", file);
   std::vector<std::string> lines;
   for (const XmlElement& object : root.children) {
     if (object.name != "object") continue;
@@ -78,16 +80,16 @@ std::vector<std::string> AnnotatedBoxes(std::string_view xml, const std::string&
 }
 
 void BoundingBoxes::Add(const std::string& image, std::string_view numbers,
-                        const std::string& place) {
+                        const std::string& location) {
   Box box;
   for (float Box::*side : {&Box::xmin, &Box::ymin, &Box::xmax, &Box::ymax}) {
     const std::string_view field = numbers.substr(0, numbers.find(','));
-    box.*side = static_cast<float>(ToNumber(field, place));
+    box.*side = static_cast<float>(ToNumber(field, location));
     if (box.*side < 0 || box.*side > 1)
-      throw DataError(fmt::format("{}: got {}, want 0 to 1", place, field.substr(0, 80)));
+      throw DataError(fmt::format("{}: got {}, want 0 to 1", location, field.substr(0, 80)));
     numbers.remove_prefix(std::min(field.size() + 1, numbers.size()));
   }
-  if (!numbers.empty()) throw DataError(fmt::format("{}: got more than 4 numbers", place));
+  if (!numbers.empty()) throw DataError(fmt::format("{}: got more than 4 numbers", location));
   boxes_[image].push_back(box);
   ++num_boxes_;
 }
@@ -100,15 +102,15 @@ void BoundingBoxes::LoadTar(const std::filesystem::path& path) {
     const std::filesystem::path member = file->name;
     const std::string synset = member.parent_path().filename().string();
     if (member.extension() != ".xml" || ImagenetLabel(synset) == 0) continue;
-    const std::string place = fmt::format("{}: {}", path.string(), file->name);
+    const std::string location = fmt::format("{}: {}", path.string(), file->name);
     if (file->bytes > kMaxAnnotationBytes) {
-      throw DataError(fmt::format("[io.boxes] {}: too long: got {} bytes, want at most {}", place,
-                                  file->bytes, kMaxAnnotationBytes));
+      throw DataError(fmt::format("[io.boxes] {}: too long: got {} bytes, want at most {}",
+                                  location, file->bytes, kMaxAnnotationBytes));
     }
     xml.resize(file->bytes);
     xml.resize(source->ReadAt(file->offset, xml));
-    for (const std::string& line : AnnotatedBoxes(xml, place, synset))
-      Add(Stem(file->name) + ".JPEG", line, "[io.boxes] " + place);
+    for (const std::string& line : AnnotatedBoxes(xml, location, synset))
+      Add(Stem(file->name) + ".JPEG", line, "[io.boxes] " + location);
   }
 }
 

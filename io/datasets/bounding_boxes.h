@@ -1,6 +1,6 @@
-// The boxes that people drew around ImageNet's objects, from annotations (XML in a tar, PASCAL
-// VOC's form) or from the CSV that TF-Slim's tool makes of them. What is kept follows that tool
-// (process_bounding_boxes).
+// ImageNet's bounding boxes, read from annotations (XML files of PASCAL VOC's form in a tar
+// archive) or from the CSV file that TF-Slim's process_bounding_boxes.py makes of them. Boxes are
+// selected as by that tool.
 #pragma once
 
 #include <filesystem>
@@ -14,29 +14,32 @@
 
 namespace carole::io {
 
-// The boxes of one annotation as lines "xmin,ymin,xmax,ymax", sorted as text: each pair in order
-// and within [0, 1], empty boxes and objects of another of the 1000 synsets than `synset` left out.
-// `file` is what errors call it. Throws DataError for XML that is damaged or lacks a number.
+// Returns the boxes of one annotation as lines "xmin,ymin,xmax,ymax", sorted as text. Minima and
+// maxima are put in order and clamped to [0, 1]. Empty boxes are left out, and so are objects of
+// another of the 1000 synsets than `synset`. `file` is the annotation's name in error messages.
+// Throws DataError if the XML is damaged or a number is missing.
 std::vector<std::string> AnnotatedBoxes(std::string_view xml, const std::string& file,
                                         std::string_view synset);
 
+// The boxes of all images, by file name.
 class BoundingBoxes {
  public:
   BoundingBoxes() = default;
 
-  // `path` is a tar (.tar, .tar.gz, .tgz) of SYNSET/NAME.xml or a CSV of lines
-  // "NAME.JPEG,xmin,ymin,xmax,ymax". Throws DataError that names file and line, or member.
+  // Reads a tar archive (.tar, .tar.gz, .tgz) of files SYNSET/NAME.xml, or a CSV file (.csv,
+  // .csv.gz) of lines "NAME.JPEG,xmin,ymin,xmax,ymax". Throws DataError with the file and the line
+  // or archive member.
   static BoundingBoxes Load(const std::filesystem::path& path);
 
-  // Of "n01440764_18.JPEG"; empty when there are none.
+  // Returns the boxes of an image such as "n01440764_18.JPEG"; empty if it has none.
   std::span<const Box> Find(const std::string& image) const;
 
   size_t num_images() const { return boxes_.size(); }
   size_t num_boxes() const { return num_boxes_; }
 
  private:
-  // "xmin,ymin,xmax,ymax" of an image; `place` starts errors.
-  void Add(const std::string& image, std::string_view numbers, const std::string& place);
+  // Adds the box "xmin,ymin,xmax,ymax" of an image. Error messages begin with `location`.
+  void Add(const std::string& image, std::string_view numbers, const std::string& location);
   void LoadTar(const std::filesystem::path& path);
   void LoadCsv(const std::filesystem::path& path);
 

@@ -16,16 +16,17 @@
 namespace carole::io {
 namespace {
 
-ShardPlan PlanOf(const BuildOptions& options, const RawImages& images) {
+// Returns the plan of a split that is a single file.
+ShardPlan MakePlan(const BuildOptions& options, const RawImages& images) {
   const auto all = static_cast<int64_t>(images.labels.size());
   const int64_t count = NumToBuild(options, all);
   const uint64_t hash = Fnv1a64(images.labels, Fnv1a64(images.pixels));
   return {.folder = options.output_dir,
           .stem = std::string(FindSplit(*options.dataset, images.split).pattern),
-          .is_one_file = true,
+          .is_single_file = true,
           .starts = {0, count},
-          .recipe = fmt::format("{} {}: first {} of {} images {:016x}", options.dataset->name,
-                                images.split, count, all, hash),
+          .build_description = fmt::format("{} {}: first {} of {} images {:016x}",
+                                           options.dataset->name, images.split, count, all, hash),
           .threads = options.threads,
           .progress = [&options, split = images.split](int64_t done, int64_t total) {
             options.Report(split, done, total);
@@ -45,20 +46,20 @@ void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std
 
 void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits) {
   std::vector<ShardPlan> plans;
-  for (const RawImages& images : splits) plans.push_back(PlanOf(options, images));
+  for (const RawImages& images : splits) plans.push_back(MakePlan(options, images));
   for (const ShardPlan& plan : plans) CheckShards(plan);
   for (size_t split = 0; split < splits.size(); ++split) {
     const RawImages& images = splits[split];
     const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
     const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
     WriteShards(plans[split], [&](int64_t i) {
-      const auto place = static_cast<size_t>(i);
-      const ImageView image{.pixels = pixels + place * bytes,
+      const auto index = static_cast<size_t>(i);
+      const ImageView image{.pixels = pixels + index * bytes,
                             .height = images.height,
                             .width = images.width,
                             .channels = images.channels};
       return PhotoExample({.bytes = EncodePng(image), .height = image.height, .width = image.width},
-                          static_cast<uint8_t>(images.labels[place]));
+                          static_cast<uint8_t>(images.labels[index]));
     });
   }
 }
@@ -80,11 +81,11 @@ int64_t NumToBuild(const BuildOptions& options, int64_t count) {
 }
 
 int DefaultShards(int64_t count) {
-  constexpr int64_t kImagesOfShard = 1024;
-  return static_cast<int>(DivideUp(count, kImagesOfShard));
+  constexpr int64_t kImagesPerShard = 1024;
+  return static_cast<int>(DivideUp(count, kImagesPerShard));
 }
 
-int64_t WrittenAt(const std::filesystem::path& file) {
+int64_t ModificationTime(const std::filesystem::path& file) {
   return std::filesystem::last_write_time(file).time_since_epoch().count();
 }
 

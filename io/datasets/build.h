@@ -1,4 +1,4 @@
-// What the builders of datasets share.
+// Functions that the builders of the data sets share.
 #pragma once
 
 #include <span>
@@ -10,36 +10,37 @@
 
 namespace carole::io {
 
-// Small images of one size, in memory as they are distributed.
+// A split of small images of one size, in memory in the layout of the raw files.
 struct RawImages {
   std::string_view split;
   int height = 0;
   int width = 0;
   int channels = 1;
-  std::string_view pixels;  // (count, height, width, channels), bytes
-  std::string_view labels;  // (count), a byte each
+  std::string_view pixels;  // (count, height, width, channels) bytes
+  std::string_view labels;  // (count) bytes
 };
 
-// Writes the first max_images of each split to its one TFRecord file, as PNGs in TF-Slim's form. A
-// file that is there already is left alone when it was made of the same; else nothing is written:
-// throws UsageError.
+// Writes the first max_images images of each split to the split's single TFRecord file, as PNGs
+// with TF-Slim's features. An existing file of the same build is kept. Throws UsageError, and
+// writes nothing, if there is a file of another build.
 void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits);
 
-// Throws DataError, naming `source` and the image's number, for one that is none of the dataset's
-// classes.
+// Throws DataError, with `source` and the image's number, if a label is not a class of the data
+// set.
 void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std::string& source);
 
-// Writes labels.txt: INDEX:NAME lines. Without names: those of the table.
+// Writes labels.txt with lines INDEX:NAME. The second form takes the names from kDatasets.
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names);
 void WriteLabels(const BuildOptions& options);
 
-// max_images, or all `count` when it is 0.
+// Returns how many of `count` images are built: at most max_images, or all if that is 0.
 int64_t NumToBuild(const BuildOptions& options, int64_t count);
 
-// How many shards `count` images are written to, unless flags say.
+// Returns the default number of shards for `count` images.
 int DefaultShards(int64_t count);
 
-// When a raw file was written last: one that was mended in place is another, whatever its size.
-int64_t WrittenAt(const std::filesystem::path& file);
+// Returns the modification time of a raw file. It is part of the build description, because a file
+// that was repaired in place may keep its size.
+int64_t ModificationTime(const std::filesystem::path& file);
 
 }  // namespace carole::io

@@ -1,4 +1,4 @@
-// CheckExample() of verify.h.
+// Implements CheckExample() of verify.h.
 #include <fmt/format.h>
 
 #include <array>
@@ -13,21 +13,21 @@
 namespace carole::io {
 namespace {
 
-// Boxes inside the picture, and as many labels for them, if any.
+// Checks that boxes lie inside the image and that there is one label per box, or none at all.
 void CheckBoxes(std::string_view example, const FeatureQuery& labels) {
   const size_t num_boxes = ReadBoxes(example).size();
   const size_t num_labels = AllInt64(labels).size();
   if (num_labels != 0 && num_labels != num_boxes)
-    throw DataError(fmt::format("{}: got {} labels, want {}, one for each box", labels.key,
-                                num_labels, num_boxes));
+    throw DataError(fmt::format("{}: wrong number of labels: got {}, want {}, one per box",
+                                labels.key, num_labels, num_boxes));
 }
 
-// Where the record says how large its picture is, it must be so.
+// Checks the image's height or width, if the record holds it.
 void CheckSize(const FeatureQuery& query, int size) {
-  const auto stored = OnlyInt64(query);
+  const auto stored = SingleInt64(query);
   if (stored && *stored != size)
     throw DataError(
-        fmt::format("{}: got {}, want {} as the picture has", query.key, *stored, size));
+        fmt::format("{}: wrong size: got {}, want {} as in the image", query.key, *stored, size));
 }
 
 }  // namespace
@@ -42,12 +42,12 @@ int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int 
                                                {"image/class/label"},
                                                {"image/object/bbox/label"}}};
   FindFeatures(example, found);
-  const StoredPicture stored = ReadStoredPicture(found);
-  const auto label = OnlyInt64(found[kLabel]);
+  const StoredImage stored = ReadStoredImage(found);
+  const auto label = SingleInt64(found[kLabel]);
   if (!label) throw DataError("key missing: got no image/class/label");
-  if (dataset != nullptr && (*label < dataset->label_of_first || *label >= num_classes)) {
+  if (dataset != nullptr && (*label < dataset->first_label || *label >= num_classes)) {
     throw DataError(fmt::format("image/class/label: out of range: got {}, want {} to {}", *label,
-                                dataset->label_of_first, num_classes - 1));
+                                dataset->first_label, num_classes - 1));
   }
   CheckBoxes(example, found[kBoxLabel]);
   const int channels = dataset != nullptr ? dataset->channels : 3;

@@ -11,7 +11,7 @@ std::string ReadCifarBatch(const Source& file) {
   const uint64_t bytes = file.size().value_or(0);
   if (bytes == 0 || bytes % kCifarRecordBytes != 0) {
     throw DataError(fmt::format(
-        "[io.cifar] {}: wrong size: got {} bytes, want whole records of {}; copy the batch again",
+        "[io.cifar] {}: wrong size: got {} bytes, want whole records of {}; re-copy the file",
         file.name(), bytes, kCifarRecordBytes));
   }
   return ReadAll(file, kMaxBytes);

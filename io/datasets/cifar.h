@@ -1,5 +1,5 @@
-// CIFAR-10's binary batches: records (10000 in those that are distributed) of a label and three
-// planes of 32x32 bytes.
+// Reads CIFAR-10's binary batch files. A file is a sequence of records (10000 in the official
+// files). A record is a label byte and three planes (red, green, blue) of 32x32 bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace carole::io {
 inline constexpr int kCifarSide = 32;
 inline constexpr int64_t kCifarRecordBytes = 1 + 3 * kCifarSide * kCifarSide;
 
-// The whole file. Throws DataError unless it holds whole records, one at least.
+// Returns the whole file. Throws DataError unless it holds one or more complete records.
 std::string ReadCifarBatch(const Source& file);
 
-// One image of a batch, from planes to (32, 32, 3). `record` has kCifarRecordBytes bytes, `out`
-// room for 3072. Returns the label as it stands in the record.
+// Converts one record from planes to (32, 32, 3) pixels. `record` begins with kCifarRecordBytes
+// bytes of it; `out` has space for 3072 bytes. Returns the record's label, which is not checked.
 int CifarImage(std::string_view record, uint8_t* out);
 
 }  // namespace carole::io

@@ -1,4 +1,4 @@
-// CIFAR-10: binary batches to TFRecords.
+// Builds the TFRecords of CIFAR-10 from its binary batch files.
 #include <fmt/format.h>
 
 #include "io/datasets/build.h"
@@ -45,10 +45,10 @@ void BuildCifar10(const BuildOptions& options) {
   const std::filesystem::path inner = options.raw_dir / "cifar-10-batches-bin";
   const std::filesystem::path& folder = std::filesystem::exists(inner) ? inner : options.raw_dir;
   if (!std::filesystem::exists(folder / "data_batch_1.bin")) {
-    throw DataError(
-        fmt::format("[io.build] --raw_dir {}: no data_batch_1.bin there or in "
-                    "cifar-10-batches-bin: want CIFAR-10's binary version, unpacked",
-                    options.raw_dir.string()));
+    throw DataError(fmt::format(
+        "[io.build] --raw_dir {}: no data_batch_1.bin here or in cifar-10-batches-bin: want "
+        "the unpacked binary version of CIFAR-10",
+        options.raw_dir.string()));
   }
   const RawSplit train = ReadSplit(*options.dataset, folder,
                                    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",

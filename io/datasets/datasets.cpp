@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folders and shards that --dataset_dir names (FindShards).
-std::vector<fs::path> PlacesOf(const fs::path& dataset_dir) {
+// Returns the folders and shards that --dataset_dir names; FindShards() describes its syntax.
+std::vector<fs::path> ExpandDatasetDir(const fs::path& dataset_dir) {
   std::error_code error;
   if (fs::exists(dataset_dir, error)) return {dataset_dir};
   const std::string names = dataset_dir.string();
@@ -30,27 +30,28 @@ std::vector<fs::path> PlacesOf(const fs::path& dataset_dir) {
   for (size_t start = 0; start <= names.size();) {
     const size_t end = std::min(names.find(',', start), names.size());
     const std::string name = names.substr(start, end - start);
-    // A name that nothing matches stays, so that the error is of it.
+    // GLOB_NOCHECK keeps a pattern that matches nothing, so that the error message can name it.
     if (!name.empty())
       glob(name.c_str(), GLOB_NOCHECK | (found.gl_pathc > 0 ? GLOB_APPEND : 0), nullptr, &found);
     start = end + 1;
   }
-  std::vector<fs::path> places(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
-  return places;
+  return paths;
 }
 
-// labels.txt beside the records, the first that is there; else where it should be.
+// Returns the path of labels.txt next to the records: the first one that exists, or else where it
+// should be.
 fs::path FindLabels(const fs::path& dataset_dir) {
   std::error_code error;
-  for (const fs::path& place : PlacesOf(dataset_dir)) {
-    const fs::path folder = fs::is_regular_file(place, error) ? place.parent_path() : place;
+  for (const fs::path& path : ExpandDatasetDir(dataset_dir)) {
+    const fs::path folder = fs::is_regular_file(path, error) ? path.parent_path() : path;
     if (fs::exists(folder / "labels.txt", error)) return folder / "labels.txt";
   }
   return dataset_dir / "labels.txt";
 }
 
-// Names the numbers of [0, count) that are not in `numbers`, the first few.
+// Lists the first few shards of [0, count) that are not in `numbers`.
 std::string NameMissing(const std::set<int>& numbers, int count) {
   constexpr int kMaxNamed = 5;
   std::string missing;
@@ -63,7 +64,7 @@ std::string NameMissing(const std::set<int>& numbers, int count) {
   return missing;
 }
 
-// Throws DataError when not each of the N shards of a `-of-N` set is there once.
+// Throws DataError unless each of the N shards of a `-of-N` set occurs exactly once.
 void CheckAllShards(const std::vector<fs::path>& shards) {
   std::set<int> numbers;
   int count = 0;
@@ -79,15 +80,14 @@ void CheckAllShards(const std::vector<fs::path>& shards) {
     count = shard->count;
     if (shard->number < 0 || shard->number >= count) {
       throw DataError(
-          fmt::format("[io.datasets] {}: number of the shard out of range: got {}, want "
-                      "0 to {}",
+          fmt::format("[io.datasets] {}: shard number out of range: got {}, want 0 to {}",
                       path.string(), shard->number, count - 1));
     }
     if (!numbers.insert(shard->number).second) {
-      throw DataError(
-          fmt::format("[io.datasets] {}: shard {:05}-of-{:05} is there twice: its records "
-                      "would be seen twice; remove one",
-                      path.string(), shard->number, count));
+      throw DataError(fmt::format(
+          "[io.datasets] {}: duplicate shard {:05}-of-{:05}: its records would be seen twice; "
+          "remove one",
+          path.string(), shard->number, count));
     }
   }
   const int num_missing = count - static_cast<int>(numbers.size());
@@ -97,7 +97,7 @@ void CheckAllShards(const std::vector<fs::path>& shards) {
                               NameMissing(numbers, count)));
 }
 
-// Calls take(index, name) for each of the INDEX:NAME lines, split at the first colon.
+// Calls take(index, name) for each line INDEX:NAME, which is split at the first colon.
 template <typename Take>
 void ReadLabels(const fs::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
@@ -119,7 +119,8 @@ void ReadLabels(const fs::path& path, Take&& take) {
   }
 }
 
-std::vector<std::string> NamesOfTable(const DatasetEntry& dataset) {
+// Returns the class names that the program knows without labels.txt; may be empty.
+std::vector<std::string> BuiltInClassNames(const DatasetEntry& dataset) {
   if (dataset.name == "imagenet") return ImagenetClassNames();
   return {dataset.class_names.begin(), dataset.class_names.end()};
 }
@@ -149,23 +150,23 @@ std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view s
                                  const fs::path& dataset_dir) {
   const std::string pattern(FindSplit(dataset, split).pattern);
   if (dataset_dir.empty())
-    throw UsageError("[io.datasets] --dataset_dir: is not given: want a folder with TFRecords");
+    throw UsageError("[io.datasets] --dataset_dir: missing: want a folder with TFRecords");
   std::vector<fs::path> shards;
-  std::set<fs::path> known;  // places and globs may overlap
+  std::set<fs::path> known;  // folders and patterns may overlap
   const auto take = [&](const fs::path& path) {
     if (fnmatch(pattern.c_str(), path.filename().c_str(), FNM_PERIOD) == 0 &&
         fs::is_regular_file(path) &&
         known.insert(fs::canonical(fs::absolute(path).parent_path()) / path.filename()).second)
       shards.push_back(path);
   };
-  for (const fs::path& place : PlacesOf(dataset_dir)) {
+  for (const fs::path& path : ExpandDatasetDir(dataset_dir)) {
     std::error_code error;
-    for (const auto& file : fs::directory_iterator(place, error)) take(file.path());
+    for (const auto& file : fs::directory_iterator(path, error)) take(file.path());
     if (error == std::errc::not_a_directory) {
-      take(place);
+      take(path);
     } else if (error) {
       const std::string text = fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
-                                           place.string(), error.message());
+                                           path.string(), error.message());
       if (error == std::errc::no_such_file_or_directory) throw DataError(text);
       throw DiskError(text);
     }
@@ -176,7 +177,7 @@ std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view s
                     "carole dataset build",
                     dataset_dir.string(), pattern));
   }
-  // By name, wherever they lie: the order in which ranks number their records.
+  // All ranks number the records in this order, so it must depend only on the names.
   std::ranges::sort(shards, {}, [](const fs::path& p) { return std::pair(p.filename(), p); });
   CheckAllShards(shards);
   return shards;
@@ -189,29 +190,29 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   std::error_code error;
   if (!fs::exists(labels, error)) {
     if (error) ThrowDiskError("io.datasets", labels.string(), "open", error.value());
-    throw DataError(
-        fmt::format("[io.datasets] {}: is not there: it holds the classes of {}; look at "
-                    "--dataset_dir, or build the records first: carole dataset build",
-                    labels.string(), dataset.name));
+    throw DataError(fmt::format(
+        "[io.datasets] {}: no such file: it lists the classes of {}; check --dataset_dir, or "
+        "build the records first: carole dataset build",
+        labels.string(), dataset.name));
   }
   int num_classes = 0;
   std::set<int> seen;
   ReadLabels(labels, [&](int index, std::string_view name) {
     num_classes = std::max(num_classes, std::min(index, kMaxClasses) + 1);
     if (seen.insert(index).second) return;
-    throw DataError(
-        fmt::format("[io.datasets] {}: class {}: got two lines, the second '{}', want one",
-                    labels.string(), index, name.substr(0, 80)));
+    throw DataError(fmt::format(
+        "[io.datasets] {}: class {}: got two lines, the second with name '{}', want one",
+        labels.string(), index, name.substr(0, 80)));
   });
   if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;
   throw DataError(fmt::format(
-      "[io.datasets] {}: number of classes of {}: got {}, want 1 to {}: a line INDEX:NAME for each",
+      "[io.datasets] {}: wrong number of classes of {}: got {}, want 1 to {} lines INDEX:NAME",
       labels.string(), dataset.name, num_classes, kMaxClasses));
 }
 
 std::vector<std::string> ClassNames(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   const int num_classes = NumClasses(dataset, dataset_dir);
-  std::vector<std::string> names = NamesOfTable(dataset);
+  std::vector<std::string> names = BuiltInClassNames(dataset);
   for (int i = static_cast<int>(names.size()); i < num_classes; ++i)
     names.push_back(std::to_string(i));
   if (const fs::path labels = FindLabels(dataset_dir); fs::exists(labels)) {

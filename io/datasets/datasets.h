@@ -1,5 +1,6 @@
-// Every dataset this program knows: names of its files, splits, classes, and how raw data becomes
-// TFRecords. Add a file datasets/NAME.cpp, a declaration and a row.
+// The table of data sets that this program knows: their splits, file names and classes, and how raw
+// data becomes TFRecords. To add a data set, add a file NAME.cpp with its build function, a
+// declaration here and a row in kDatasets (see README.md in this folder).
 #pragma once
 
 #include <cstdint>
@@ -17,24 +18,25 @@ namespace carole::io {
 
 struct DatasetEntry;
 
+// Options of `carole dataset build`.
 struct BuildOptions {
   const DatasetEntry* dataset = nullptr;
   std::filesystem::path raw_dir;     // the files as they are distributed
-  std::filesystem::path output_dir;  // made when it is not there
-  int64_t max_images = 0;            // of each split, for a first try; 0: all
-  int64_t max_bad_records = 0;       // of photos and imagenet: pictures that may be left out
-  int threads = 0;                   // 0: one for each core
-  // Of shuffling and drawing; none: the data set's own (ImageNet 12345, others 0).
+  std::filesystem::path output_dir;  // is created if it does not exist
+  int64_t max_images = 0;            // builds only the first images of each split; 0: all
+  int64_t max_bad_records = 0;       // photos and imagenet: images per split that may be left out
+  int threads = 0;                   // 0: one per core
+  // Seed of shuffling and drawing; nullopt: the data set's default (ImageNet 12345, others 0).
   std::optional<uint32_t> seed = std::nullopt;
-  // Shards of each split where a split has several; none: the data set's own number.
+  // Number of shards, for splits of several files; nullopt: the data set's default.
   std::optional<int> train_shards = std::nullopt;
   std::optional<int> validation_shards = std::nullopt;
-  std::filesystem::path bounding_boxes;  // imagenet; empty: looked for in raw_dir
-  double validation_fraction = 0.1;      // folder: of each class
-  int64_t num_images = 1000;             // synthetic: to train; a tenth more for validation
+  std::filesystem::path bounding_boxes;  // imagenet; empty: is searched in raw_dir
+  double validation_fraction = 0.1;      // folder: this fraction of each class
+  int64_t num_images = 1000;             // synthetic: training images; plus 10 % for validation
   int num_classes = 10;                  // synthetic
-  int image_width = 500;                 // synthetic; three quarters of it are the height
-  // Called now and then from the same thread; total is known from the start.
+  int image_width = 500;                 // synthetic; the height is 3/4 of it
+  // Called from time to time on the calling thread; `total` is known from the start.
   std::function<void(std::string_view split, int64_t done, int64_t total)> progress = {};
 
   void Report(std::string_view split, int64_t done, int64_t total) const {
@@ -42,54 +44,64 @@ struct BuildOptions {
   }
 };
 
+// A split of a data set.
 struct SplitEntry {
   std::string_view name;
-  int64_t num_samples = 0;  // of the full data set
-  // Of its shards, as fnmatch(3) reads it. Build() writes the file of this very name.
+  int64_t num_samples = 0;  // in the full data set
+  // Pattern of the shards' file names, for fnmatch(3). If the split is a single file, it is the
+  // name of that file.
   std::string_view pattern;
 };
 
+// A row of kDatasets.
 struct DatasetEntry {
   std::string_view name;
   std::span<const SplitEntry> splits;
-  int num_classes = 0;        // 0: labels.txt beside the data tells (NumClasses)
-  int channels = 3;           // that images are decoded to
-  RawPixelFormat raw_pixels;  // for records that hold pixels without an image format
-  int label_of_first = 0;     // smallest label in the records of a full data set
+  int num_classes = 0;        // 0: given by labels.txt next to the data (NumClasses())
+  int channels = 3;           // images are decoded to this many channels
+  RawPixelFormat raw_pixels;  // for records that hold raw pixels
+  int first_label = 0;        // smallest label in the records of a full data set
   std::span<const std::string_view> class_names;  // empty: see ClassNames()
-  void (*build)(const BuildOptions& options) =
-      nullptr;  // optional: raw data -> TFRecords and labels.txt
+  // Builds TFRecords and labels.txt from raw data (optional).
+  void (*build)(const BuildOptions& options) = nullptr;
 };
 
-// `dataset` may be null.
+// Returns how a data set stores raw pixels. `dataset` may be null.
 inline RawPixelFormat RawPixelsOf(const DatasetEntry* dataset) {
   return dataset != nullptr ? dataset->raw_pixels : RawPixelFormat();
 }
 
-// Raw IDX files, plain or gzip, or NAME.npz as Keras has it (raw_dir may be that file itself), to
-// one TFRecord a split: PNG 28x28x1, TF-Slim's keys. The files appear when they are complete.
-// Throws DataError for raw files that do not fit.
+// The build functions. They write complete shards only, continue an interrupted build, and throw
+// UsageError if the folder holds shards of another build, and DataError if raw files are missing or
+// damaged.
+
+// Builds MNIST or Fashion-MNIST from IDX files, plain or gzip, or from Keras's NAME.npz (raw_dir
+// may be that file itself). Writes one TFRecord file per split: 28x28x1 PNGs with TF-Slim's
+// features.
 void BuildMnist(const BuildOptions& options);
-// The files there that BuildMnist() reads; none where the training images are missing.
+// Returns the files in raw_dir that BuildMnist() would read; empty if the training images are
+// missing.
 std::vector<std::filesystem::path> FindRawMnist(const DatasetEntry& dataset,
                                                 const std::filesystem::path& raw_dir);
-// ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and boxes to 1024 + 128 shards in TF-Slim's
-// form, order and numbering, read in place. Goes on where an earlier call was stopped. Either
-// archive may be missing. Throws DataError that names archive, picture and byte.
+// Builds ImageNet from ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and bounding boxes, in 1024
+// + 128 shards with TF-Slim's features, order and numbering. The archives are read in place. One of
+// them may be missing. Errors name archive, image and byte offset.
 void BuildImagenet(const BuildOptions& options);
-// raw_dir/flower_photos/CLASS/*.jpg: TF-Slim's split and 5 + 5 shards.
+// Builds TF-Slim's flowers from raw_dir/flower_photos/CLASS/*.jpg, with TF-Slim's split and 5 + 5
+// shards.
 void BuildFlowers(const BuildOptions& options);
-// raw_dir/CLASS/*.{jpg,jpeg,png}: labels from 0 by name, the same fraction of each class for
-// validation.
+// Builds a data set of the user's photos from raw_dir/CLASS/*.{jpg,jpeg,png}. Labels count from 0
+// in the order of the names. The same fraction of each class is used for validation.
 void BuildFolder(const BuildOptions& options);
-// Drawn JPEGs in ImageNet's form, labels 1 to num_classes; raw_dir is not used.
+// Builds generated JPEGs with ImageNet's features and labels 1 to num_classes. raw_dir is not used.
 void BuildSynthetic(const BuildOptions& options);
-// CIFAR-10's binary batches (raw_dir or raw_dir/cifar-10-batches-bin): PNG 32x32x3.
+// Builds CIFAR-10 from its binary batch files in raw_dir or raw_dir/cifar-10-batches-bin, as
+// 32x32x3 PNGs.
 void BuildCifar10(const BuildOptions& options);
 
 inline constexpr SplitEntry kImagenetSplits[] = {{"train", 1281167, "train-*"},
                                                  {"validation", 50000, "validation-*"}};
-// Of any number.
+// These splits may have any number of images.
 inline constexpr SplitEntry kFolderSplits[] = {{"train", 0, "train-*"},
                                                {"validation", 0, "validation-*"}};
 inline constexpr SplitEntry kFlowersSplits[] = {
@@ -109,7 +121,7 @@ inline constexpr std::string_view kFlowersNames[] = {"daisy", "dandelion", "rose
                                                      "tulips"};
 inline constexpr std::string_view kCifar10Names[] = {
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
-// TF-Slim's own list says "size" for six.
+// TF-Slim's list has the misspelling "size" for six.
 inline constexpr std::string_view kMnistNames[] = {"zero", "one", "two",   "three", "four",
                                                    "five", "six", "seven", "eight", "nine"};
 inline constexpr std::string_view kFashionMnistNames[] = {
@@ -117,11 +129,11 @@ inline constexpr std::string_view kFashionMnistNames[] = {
     "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
 
 inline constexpr DatasetEntry kDatasets[] = {
-    // Records count classes from 1; class 0 is "background". Names: of the synsets.
+    // Labels count from 1; class 0 is "background". The class names are those of the synsets.
     {.name = "imagenet",
      .splits = kImagenetSplits,
      .num_classes = 1001,
-     .label_of_first = 1,
+     .first_label = 1,
      .build = BuildImagenet},
     {.name = "flowers",
      .splits = kFlowersSplits,
@@ -148,32 +160,33 @@ inline constexpr DatasetEntry kDatasets[] = {
      .raw_pixels = {.image_size = 28, .without_format = true},
      .class_names = kFashionMnistNames,
      .build = BuildMnist},
-    // Of COCO, by TF-Slim's build_visualwakewords_data.py: whether there is a person.
+    // Built from COCO by TF-Slim's build_visualwakewords_data.py. The label says whether there is a
+    // person in the image.
     {.name = "visualwakewords", .splits = kVisualWakeWordsSplits, .num_classes = 2},
     {.name = "folder", .splits = kFolderSplits, .build = BuildFolder},
-    {.name = "synthetic", .splits = kFolderSplits, .label_of_first = 1, .build = BuildSynthetic},
+    {.name = "synthetic", .splits = kFolderSplits, .first_label = 1, .build = BuildSynthetic},
 };
 
-// The row of a name. Throws UsageError that lists the names.
+// Returns the row of this name. Throws UsageError with the list of names if there is none.
 const DatasetEntry& FindDataset(std::string_view name);
 
-// Throws UsageError that lists the splits.
+// Returns the split of this name. Throws UsageError with the list of splits if there is none.
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split);
 
-// The shards of a split, sorted by name. dataset_dir is a folder, or a comma-separated list of
-// folders, shards and globs of them, of which files named like the split's are taken. Throws
-// DataError when a folder is missing or nothing matches, and when shards of a `-of-N` set are
-// missing or there twice (named).
+// Returns the shards of a split, sorted by name. dataset_dir is a folder, or a comma-separated list
+// of folders, shards and glob patterns. Only files that match the split's pattern are returned.
+// Throws DataError if a folder is missing, if nothing matches, or if shards of a `-of-N` set are
+// missing or occur twice.
 std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
                                               const std::filesystem::path& dataset_dir);
 
-// The number of classes: the table's, else one more than the highest number in labels.txt of
-// dataset_dir. Throws DataError when that file is missing or malformed.
+// Returns the number of classes: that of kDatasets, or else one more than the highest index in
+// dataset_dir's labels.txt. Throws DataError if that file is needed and is missing or malformed.
 int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset_dir);
 
-// The names of classes 0..num_classes-1: those of labels.txt in dataset_dir, else of the table, for
-// ImageNet of its synsets; a class that has none is called by its number. Throws DataError for a
-// line of labels.txt that is not INDEX:NAME.
+// Returns the names of the classes 0 to num_classes - 1. A name comes from dataset_dir's
+// labels.txt, or else from kDatasets (for ImageNet from the synsets), or else is the class's
+// number. Throws DataError if a line of labels.txt is not INDEX:NAME.
 std::vector<std::string> ClassNames(const DatasetEntry& dataset,
                                     const std::filesystem::path& dataset_dir);
 

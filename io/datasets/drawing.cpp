@@ -11,7 +11,7 @@ namespace {
 
 using Color = std::array<float, 3>;  // red, green, blue in [0, 1]
 
-// Saturation and value in [0, 1]; hue in turns.
+// Converts HSV to RGB. Saturation and value are in [0, 1]; hue is in turns.
 Color FromHsv(float hue, float saturation, float value) {
   Color color;
   for (int c = 0; c < 3; ++c) {
@@ -21,19 +21,21 @@ Color FromHsv(float hue, float saturation, float value) {
   return color;
 }
 
-float Between(Rng& rng, float low, float high) { return low + (high - low) * rng.NextFloat(); }
+// Returns a uniform random number in [low, high).
+float Uniform(Rng& rng, float low, float high) { return low + (high - low) * rng.NextFloat(); }
 
-// Random in [0, 1).
-float Value(uint64_t key, uint64_t index) {
+// Hashes (key, index) to a number in [0, 1).
+float HashToUnit(uint64_t key, uint64_t index) {
   return static_cast<float>(SplitMix64(key ^ SplitMix64(index)) >> 40) * 0x1p-24f;
 }
 
-// Smooth noise in [0, 1): random values at the corners of squares, smoothly between.
+// Smooth noise in [0, 1): random values at the corners of squares, with smooth interpolation
+// between them.
 class Noise {
  public:
   Noise(uint64_t key, int height, int width, int side) : side_(side), stride_(width / side + 2) {
     corners_.resize(static_cast<size_t>(stride_) * (height / side + 2));
-    for (size_t i = 0; i < corners_.size(); ++i) corners_[i] = Value(key, i);
+    for (size_t i = 0; i < corners_.size(); ++i) corners_[i] = HashToUnit(key, i);
     ease_.resize(static_cast<size_t>(side));
     for (int i = 0; i < side; ++i) {
       const float t = static_cast<float>(i) / static_cast<float>(side);
@@ -56,7 +58,8 @@ class Noise {
   std::vector<float> ease_;
 };
 
-// Whether (x, y), in units of the object's half size, lies in the shape.
+// Whether the point (x, y) lies in the shape. Coordinates are relative to the object's center, in
+// units of its half size.
 bool InShape(int shape, float x, float y) {
   const float square = x * x + y * y;
   switch (shape) {
@@ -74,7 +77,7 @@ bool InShape(int shape, float x, float y) {
   }
 }
 
-// Light and dark parts of the object's surface.
+// Whether the point belongs to the dark part of the object's surface.
 bool InPattern(int pattern, float x, float y) {
   const bool odd_x = (static_cast<int>(std::floor(x * 4)) & 1) != 0;
   const bool odd_y = (static_cast<int>(std::floor(y * 4)) & 1) != 0;
@@ -95,11 +98,11 @@ struct Object {
   int pattern;
   Color light;
   Color dark;
-  float x, y;  // of its middle, in pixels
+  float x, y;  // center, in pixels
   float half_size;
   float cosine, sine;
 
-  // The color at a pixel, or nullptr beside the object.
+  // Returns the object's color at a pixel, or nullptr outside of the object.
   const Color* At(float px, float py) const {
     const float dx = (px - x) / half_size;
     const float dy = (py - y) / half_size;
@@ -113,29 +116,30 @@ struct Object {
 Object MakeObject(const DrawingOptions& options, Rng& rng) {
   constexpr int kShapes = 5;
   constexpr int kPatterns = 4;
-  constexpr double kGoldenRatio = 0.6180339887498949;  // spreads any number of hues evenly
+  constexpr double kGoldenRatio =
+      0.6180339887498949;  // its multiples modulo 1 spread any number of hues evenly
   const double turns = options.label * kGoldenRatio;
   const auto hue = static_cast<float>(turns - std::floor(turns));
-  const float value = Between(rng, 0.7f, 1.0f);
-  const float turn = Between(rng, -0.4f, 0.4f);
+  const float value = Uniform(rng, 0.7f, 1.0f);
+  const float angle = Uniform(rng, -0.4f, 0.4f);
   const auto side = static_cast<float>(std::min(options.height, options.width));
-  const float half_size = side * Between(rng, 0.18f, 0.38f);
-  const auto place = [&](int extent) {
-    return Between(rng, half_size * 0.9f, static_cast<float>(extent) - half_size * 0.9f);
+  const float half_size = side * Uniform(rng, 0.18f, 0.38f);
+  const auto draw_center = [&](int extent) {
+    return Uniform(rng, half_size * 0.9f, static_cast<float>(extent) - half_size * 0.9f);
   };
-  const float x = place(options.width);
+  const float x = draw_center(options.width);
   return {.shape = options.label % kShapes,
           .pattern = options.label / kShapes % kPatterns,
           .light = FromHsv(hue, 0.9f, value),
           .dark = FromHsv(hue, 0.9f, value * 0.45f),
           .x = x,
-          .y = place(options.height),
+          .y = draw_center(options.height),
           .half_size = half_size,
-          .cosine = std::cos(turn),
-          .sine = std::sin(turn)};
+          .cosine = std::cos(angle),
+          .sine = std::sin(angle)};
 }
 
-// The box of the pixels that the object covers.
+// The bounding box, in pixels, of the pixels that the object covers.
 struct Extent {
   int left, top, right = -1, bottom = -1;
 
@@ -160,11 +164,11 @@ Box ToBox(const Extent& extent, const DrawingOptions& options) {
 }  // namespace
 
 Drawing Draw(const DrawingOptions& options) {
-  constexpr float kGrain = 0.16f;  // gives JPEGs of quality 90 the size of photographs
+  constexpr float kGrain = 0.16f;  // makes JPEGs of quality 90 as large as those of photos
   Rng rng(options.seed, RngPurpose::kData, options.stream, options.number);
   const Object object = MakeObject(options, rng);
-  const Color near = FromHsv(rng.NextFloat(), Between(rng, 0.1f, 0.4f), Between(rng, 0.2f, 0.8f));
-  const Color far = FromHsv(rng.NextFloat(), Between(rng, 0.1f, 0.4f), Between(rng, 0.2f, 0.8f));
+  const Color near = FromHsv(rng.NextFloat(), Uniform(rng, 0.1f, 0.4f), Uniform(rng, 0.2f, 0.8f));
+  const Color far = FromHsv(rng.NextFloat(), Uniform(rng, 0.1f, 0.4f), Uniform(rng, 0.2f, 0.8f));
   const uint64_t key = uint64_t{rng.Next()} << 32 | rng.Next();
 
   Drawing drawing;
@@ -179,7 +183,8 @@ Drawing Draw(const DrawingOptions& options) {
       if (surface != nullptr) extent.Add(x, y);
       const float far_part = coarse.At(x, y);
       const uint64_t pixel = static_cast<uint64_t>(y) * options.width + x;
-      const float grain = kGrain * (Value(key + 2, pixel) - 0.5f) + 0.25f * (fine.At(x, y) - 0.5f);
+      const float grain =
+          kGrain * (HashToUnit(key + 2, pixel) - 0.5f) + 0.25f * (fine.At(x, y) - 0.5f);
       for (int c = 0; c < 3; ++c) {
         const float base =
             surface != nullptr ? (*surface)[c] : near[c] + (far[c] - near[c]) * far_part;

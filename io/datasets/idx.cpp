@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kMaxIdxBytes = uint64_t{1} << 30;
 
-// The bytes behind the header, whose sizes go to `sizes`.
+// Returns the bytes after the header and stores the header's sizes in `sizes`.
 template <size_t kRank>
 std::string ReadIdx(std::unique_ptr<Source> file, std::array<int64_t, kRank>& sizes) {
   const std::unique_ptr<Source> source = InflateIfGzip(std::move(file));
@@ -38,16 +38,16 @@ std::string ReadIdx(std::unique_ptr<Source> file, std::array<int64_t, kRank>& si
   for (size_t i = 0; i < kRank; ++i) {
     sizes[i] = big_endian(4 + 4 * i);
     if (sizes[i] == 0 || static_cast<uint64_t>(sizes[i]) > kMaxIdxBytes / want) {
-      fail(fmt::format("size {} out of range: got {}, want 1 or more, and at most {} bytes in all",
-                       i, sizes[i], kMaxIdxBytes));
+      fail(fmt::format(
+          "size {} out of range: got {}, want at least 1, and at most {} bytes in total", i,
+          sizes[i], kMaxIdxBytes));
     }
     want *= static_cast<uint64_t>(sizes[i]);
   }
   std::string bytes = ReadAll(*source, header.size() + want);
   bytes.erase(0, header.size());
   if (bytes.size() != want) {
-    fail(
-        fmt::format("truncated data: got {} bytes behind the header, want {}", bytes.size(), want));
+    fail(fmt::format("truncated data: got {} bytes after the header, want {}", bytes.size(), want));
   }
   return bytes;
 }

@@ -13,7 +13,7 @@
 
 namespace carole::io {
 
-CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& place) {
+CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& location) {
   constexpr int kQuality = 100;
   thread_local Image image;
   try {
@@ -22,10 +22,10 @@ CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& pl
     try {
       DecodeImage(bytes, 3, &image);
     } catch (const DataError& error) {
-      throw DataError(fmt::format("[io.build] {}: {}", place, error.what()));
+      throw DataError(fmt::format("[io.build] {}: {}", location, error.what()));
     }
-    // TensorFlow's tools take it, too.
-    LogWarning("io.build", "{}: {}; it is taken as TensorFlow decodes it", place,
+    // TensorFlow's tools accept this image too.
+    LogWarning("io.build", "{}: {}; the image is used as TensorFlow decodes it", location,
                WithoutTag(damage.what()));
   }
   const bool cmyk = IsJpeg(bytes) && JpegChannels(bytes) == 4;

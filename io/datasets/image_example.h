@@ -1,4 +1,4 @@
-// Pictures as records, with the fields that TF-Slim's tools write.
+// Converts image files to Examples with the features that TF-Slim's tools write.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,22 @@
 
 namespace carole::io {
 
-inline constexpr uint64_t kMaxPictureBytes = uint64_t{1} << 28;  // of a picture's file
+inline constexpr uint64_t kMaxImageFileBytes = uint64_t{1} << 28;
 
-// A picture that was decoded once.
+// An image file that can be decoded.
 struct CheckedImage {
-  std::string bytes;
+  std::string bytes;  // of the file
   int height = 0;
   int width = 0;
 };
 
-// Decodes the picture, which must be a good JPEG or PNG. A CMYK JPEG, and with `only_jpeg` a PNG,
-// becomes an RGB JPEG of quality 100; all others stay byte for byte. `place` ("FILE: MEMBER")
-// starts the text of the DataError.
-CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& place);
+// Checks that a JPEG or PNG file can be decoded. A CMYK JPEG, and with `only_jpeg` also a PNG, is
+// converted to an RGB JPEG of quality 100; all others stay unchanged. A JPEG with damaged coded
+// data that TensorFlow would accept is accepted with a warning. Throws DataError, which begins with
+// `location` ("FILE: MEMBER"), if the image cannot be decoded.
+CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& location);
 
-// ImageNet's form.
+// Features of an ImageNet record, in addition to the image.
 struct ImagenetFields {
   int64_t label = 0;  // 1..1000
   std::string_view synset;
@@ -32,9 +33,11 @@ struct ImagenetFields {
   std::string_view filename;
   std::span<const Box> boxes;
 };
+// Returns an Example in the form of TF-Slim's ImageNet tool.
 std::string ImagenetExample(const CheckedImage& image, const ImagenetFields& fields);
 
-// The form of flowers and other folders of pictures; the format's tag is "jpg" or "png".
+// Returns an Example in the form of TF-Slim's flowers, which all folders of photos use.
+// image/format is "jpg" or "png".
 std::string PhotoExample(const CheckedImage& image, int64_t label);
 
 }  // namespace carole::io

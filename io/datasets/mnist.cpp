@@ -1,4 +1,4 @@
-// MNIST and data sets in its form (Fashion-MNIST): IDX files, or Keras's .npz, to TFRecords.
+// Builds MNIST and data sets of the same form (Fashion-MNIST) from IDX files or Keras's .npz file.
 #include <fmt/format.h>
 
 #include "io/archives/npz.h"
@@ -11,9 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One split as it is distributed. Names are for errors.
+// One split of the raw data.
 struct RawSplit {
-  std::string images_name, labels_name;
+  std::string images_name, labels_name;  // file names, for error messages
   IdxImages images;
   std::string labels;
 };
@@ -39,7 +39,8 @@ RawSplit ReadNpzSplit(const NpzFile& file, const std::string& stem) {
   return split;
 }
 
-// The .npz that `raw` is; or its NAME.npz, where there are no IDX files. Empty when there is none.
+// Returns `raw` if it is an .npz file, or else NAME.npz in the folder `raw` if that has no IDX
+// files. Returns an empty path if there is neither.
 fs::path FindNpz(const DatasetEntry& dataset, const fs::path& raw) {
   if (raw.extension() == ".npz" && fs::is_regular_file(raw)) return raw;
   const fs::path file = raw / fmt::format("{}.npz", dataset.name);
@@ -49,7 +50,7 @@ fs::path FindNpz(const DatasetEntry& dataset, const fs::path& raw) {
 void CheckSizes(const RawSplit& split) {
   const IdxImages& images = split.images;
   if (images.height != 28 || images.width != 28) {
-    throw DataError(fmt::format("[io.build] {}: wrong size of images: got {}x{}, want 28x28",
+    throw DataError(fmt::format("[io.build] {}: wrong image size: got {}x{}, want 28x28",
                                 split.images_name, images.height, images.width));
   }
   if (static_cast<int64_t>(split.labels.size()) != images.count) {
@@ -80,8 +81,8 @@ std::vector<fs::path> FindRawMnist(const DatasetEntry& dataset, const fs::path& 
   return files;
 }
 
-// Both splits are read before one is written: half a data set would only be found out about when
-// the other half is asked for.
+// Reads both splits before it writes one. Otherwise an error in the second split would leave half a
+// data set, which would be noticed only when the other half is needed.
 void BuildMnist(const BuildOptions& options) {
   const fs::path npz = FindNpz(*options.dataset, options.raw_dir);
   RawSplit train, test;

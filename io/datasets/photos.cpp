@@ -1,4 +1,4 @@
-// Folders of pictures, one folder for each class: TF-Slim's flowers, and any other.
+// Builds data sets from photos in one folder per class: TF-Slim's flowers, and the user's photos.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Photo {
 };
 
 struct Photos {
-  std::vector<std::string> classes;  // names of the folders, sorted
+  std::vector<std::string> classes;  // the folders' names, sorted
   std::vector<Photo> all;            // sorted by label, then name
 };
 
@@ -37,47 +37,48 @@ struct Split {
   std::vector<Photo> validation;
 };
 
-// The entries of a folder that are no hidden ones, sorted by name.
-std::vector<fs::path> List(const fs::path& folder) {
+// Returns the entries of a folder that are not hidden, sorted by name.
+std::vector<fs::path> ListVisible(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> entries;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
   }
-  const std::string place = "--raw_dir " + folder.string();
+  const std::string location = "--raw_dir " + folder.string();
   if (error == std::errc::no_such_file_or_directory)
-    throw DataError(fmt::format("[io.build] {}: is not there; correct the path", place));
-  if (error) ThrowDiskError("io.build", place, "list", error.value());
+    throw DataError(fmt::format("[io.build] {}: no such folder; correct the path", location));
+  if (error) ThrowDiskError("io.build", location, "list", error.value());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
 
-// A link may lead nowhere.
-void RequireFile(const fs::path& picture) {
+// Throws DataError if a file with the name of an image is not a regular file, such as a broken
+// link.
+void CheckIsFile(const fs::path& image) {
   std::error_code error;
-  if (fs::is_regular_file(picture, error)) return;
-  throw DataError(fmt::format("[io.build] --raw_dir {}: has a picture's name, but is {}; remove it",
-                              picture.string(),
-                              fs::exists(picture, error) ? "no file" : "a link to nothing"));
+  if (fs::is_regular_file(image, error)) return;
+  throw DataError(fmt::format("[io.build] --raw_dir {}: not an image file: got {}; remove it",
+                              image.string(),
+                              fs::exists(image, error) ? "a folder or device" : "a broken link"));
 }
 
-// labels.txt has a line for each.
-void RequireOneLine(const fs::path& folder) {
+// Throws DataError if a class name has a line break, because labels.txt has one line per class.
+void CheckFolderName(const fs::path& folder) {
   if (folder.filename().string().find_first_of("\n\r") == std::string::npos) return;
-  throw DataError(
-      fmt::format("[io.build] --raw_dir {}: a class with a line break in its name: "
-                  "rename the folder",
-                  folder.parent_path().string()));
+  throw DataError(fmt::format(
+      "[io.build] --raw_dir {}: line break in the name of a class folder; rename the folder",
+      folder.parent_path().string()));
 }
 
-// Rather than to leave anything out without a word.
-void WarnOfLeftOut(const fs::path& root, int64_t num_files, const std::string& example,
-                   const std::vector<std::string>& empty_classes) {
+// Nothing is ignored silently.
+void WarnAboutIgnoredFiles(const fs::path& root, int64_t num_files, const std::string& example,
+                           const std::vector<std::string>& empty_classes) {
   if (num_files > 0)
-    LogWarning("io.build", "{}: {} files are left out, {} among them: want .jpg, .jpeg or .png",
+    LogWarning("io.build", "{}: {} files are ignored, such as {}: want .jpg, .jpeg or .png",
                root.string(), num_files, example);
   for (const std::string& name : empty_classes)
-    LogWarning("io.build", "{}/{}: holds no pictures: it is no class", root.string(), name);
+    LogWarning("io.build", "{}/{}: no images in this folder, so it is not a class", root.string(),
+               name);
 }
 
 Photos ListPhotos(const fs::path& root) {
@@ -85,14 +86,14 @@ Photos ListPhotos(const fs::path& root) {
   int64_t left_out = 0;
   std::string example;
   std::vector<std::string> empty;
-  for (const fs::path& folder : List(root)) {
+  for (const fs::path& folder : ListVisible(root)) {
     if (!fs::is_directory(folder)) continue;
-    RequireOneLine(folder);
+    CheckFolderName(folder);
     const size_t before = photos.all.size();
     const int label = static_cast<int>(photos.classes.size());
-    for (const fs::path& file : List(folder)) {
+    for (const fs::path& file : ListVisible(folder)) {
       if (HasImageName(file)) {
-        RequireFile(file);
+        CheckIsFile(file);
         photos.all.push_back({file, label});
       } else {
         ++left_out;
@@ -101,30 +102,30 @@ Photos ListPhotos(const fs::path& root) {
     }
     (photos.all.size() > before ? photos.classes : empty).push_back(folder.filename().string());
   }
-  WarnOfLeftOut(root, left_out, example, empty);
+  WarnAboutIgnoredFiles(root, left_out, example, empty);
   if (photos.all.empty()) {
-    throw DataError(
-        fmt::format("[io.build] --raw_dir {}: got no pictures, want a folder of .jpg or .png files "
-                    "for each class",
-                    root.string()));
+    throw DataError(fmt::format(
+        "[io.build] --raw_dir {}: no images: want one folder of .jpg or .png files per class",
+        root.string()));
   }
   return photos;
 }
 
-// TF-Slim's: the first 350 of all, shuffled, are for validation; a tenth when there are fewer than
-// its 3670.
-Split SplitAsSlim(const Photos& photos, uint32_t seed) {
-  constexpr size_t kSlimPhotos = 3670;
-  constexpr int64_t kSlimValidation = 350;
+// Splits as TF-Slim does: shuffles all photos; the first 350 are for validation. If there are fewer
+// than the original 3670 photos, a tenth of them.
+Split SplitAsTfSlim(const Photos& photos, uint32_t seed) {
+  constexpr size_t kTfSlimPhotos = 3670;
+  constexpr int64_t kTfSlimValidation = 350;
   std::vector<Photo> order = photos.all;
   PythonRandom(seed).Shuffle(order);
   const auto count = static_cast<int64_t>(order.size());
-  const int64_t validation = order.size() >= kSlimPhotos ? kSlimValidation : count / 10;
+  const int64_t validation = order.size() >= kTfSlimPhotos ? kTfSlimValidation : count / 10;
   return {.train = {order.begin() + validation, order.end()},
           .validation = {order.begin(), order.begin() + validation}};
 }
 
-// The same fraction of each class, rounded, but never all of it; then each split is shuffled.
+// Uses the same fraction of each class for validation, rounded, but never a whole class. Then
+// shuffles each split.
 Split SplitEachClass(const Photos& photos, double fraction, uint32_t seed) {
   PythonRandom random(seed);
   Split split;
@@ -145,10 +146,11 @@ Split SplitEachClass(const Photos& photos, double fraction, uint32_t seed) {
   return split;
 }
 
-// Shards of ceil(count / num_shards), the last one shorter, as TF-Slim's flowers have them.
+// Returns the bounds of shards as in TF-Slim's flowers: ceil(count / num_shards) photos each; the
+// last shard has the rest.
 std::vector<int64_t> EvenStarts(int64_t count, int num_shards) {
   const int64_t each = DivideUp(count, num_shards);
-  if (each * (num_shards - 1) >= count) return LinearParts(0, count, num_shards);
+  if (each * (num_shards - 1) >= count) return LinspaceBounds(0, count, num_shards);
   std::vector<int64_t> starts;
   for (int s = 0; s <= num_shards; ++s) starts.push_back(std::min(s * each, count));
   return starts;
@@ -161,7 +163,7 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
   uint64_t hash = kFnvOffset;
   for (const Photo& photo : photos)
     hash = Fnv1a64(fmt::format("{} {} {} {}\n", photo.path.filename().string(), photo.label,
-                               fs::file_size(photo.path), WrittenAt(photo.path)),
+                               fs::file_size(photo.path), ModificationTime(photo.path)),
                    hash);
   num_shards = static_cast<int>(std::min<int64_t>(num_shards, count));
   WriteShards(
@@ -170,14 +172,15 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
                (stem.empty() ? "-" : "_"),
        .suffix = ".tfrecord",
        .starts = EvenStarts(count, num_shards),
-       .recipe = fmt::format("{} {}: first {} of {} images {:016x}, {} shards",
-                             options.dataset->name, split, count, photos.size(), hash, num_shards),
+       .build_description =
+           fmt::format("{} {}: first {} of {} images {:016x}, {} shards", options.dataset->name,
+                       split, count, photos.size(), hash, num_shards),
        .max_bad = options.max_bad_records,
        .threads = options.threads,
        .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
       [&](int64_t i) {
         const Photo& photo = photos[static_cast<size_t>(i)];
-        std::string bytes = ReadAll(*OpenFile(photo.path), kMaxPictureBytes);
+        std::string bytes = ReadAll(*OpenFile(photo.path), kMaxImageFileBytes);
         return PhotoExample(CheckImage(std::move(bytes), false, photo.path.string()), photo.label);
       });
 }
@@ -190,12 +193,12 @@ void BuildFlowers(const BuildOptions& options) {
   const Photos photos = ListPhotos(fs::exists(inner) ? inner : options.raw_dir);
   const auto& names = options.dataset->class_names;
   if (!std::equal(photos.classes.begin(), photos.classes.end(), names.begin(), names.end())) {
-    throw DataError(
-        fmt::format("[io.build] --raw_dir {}: got other folders, want {}; for classes of your own: "
-                    "--dataset_name=folder",
-                    options.raw_dir.string(), JoinTexts(names)));
+    throw DataError(fmt::format(
+        "[io.build] --raw_dir {}: wrong class folders: want {}; for your own classes pass "
+        "--dataset_name=folder",
+        options.raw_dir.string(), JoinTexts(names)));
   }
-  const Split split = SplitAsSlim(photos, options.seed.value_or(0));
+  const Split split = SplitAsTfSlim(photos, options.seed.value_or(0));
   BuildSplit(options, "flowers_", "train", split.train, options.train_shards.value_or(kShards));
   BuildSplit(options, "flowers_", "validation", split.validation,
              options.validation_shards.value_or(kShards));
@@ -209,8 +212,7 @@ void BuildFolder(const BuildOptions& options) {
   const Photos photos = ListPhotos(options.raw_dir);
   const Split split = SplitEachClass(photos, options.validation_fraction, options.seed.value_or(0));
   if (split.validation.empty()) {
-    LogWarning("io.build", "{}: so few pictures that none of them are for validation",
-               options.raw_dir.string());
+    LogWarning("io.build", "{}: too few images for a validation split", options.raw_dir.string());
   }
   BuildSplit(options, "", "train", split.train,
              options.train_shards.value_or(shards_for(split.train)));

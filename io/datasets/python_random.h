@@ -1,5 +1,6 @@
-// Python 2's random.Random with an integer seed (MT19937, Matsumoto & Nishimura 1998,
-// init_by_array), in whose order TF-Slim's tools shuffle: the same seed must give the same shards.
+// Python 2's random.Random with an integer seed (MT19937, Matsumoto & Nishimura 1998, seeded with
+// init_by_array). TF-Slim's tools shuffle with it, and the same seed must give the same shards
+// here.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ class PythonRandom {
 
   double Random();  // uniform in [0, 1) with 53 bits
 
-  // random.shuffle of Python 2. (Python 3 draws its indices in another way.)
+  // Shuffles as random.shuffle of Python 2. Python 3 draws its indices in another way.
   template <typename T>
   void Shuffle(std::vector<T>& values) {
     for (std::size_t i = values.size(); i-- > 1;)

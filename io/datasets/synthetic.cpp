@@ -1,4 +1,5 @@
-// Drawn JPEGs in ImageNet's form: labels from 1, boxes, two splits of shards.
+// Builds a data set of generated JPEGs in ImageNet's form: labels from 1, bounding boxes, two
+// splits of several shards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kMaxSide = 4096;
 
-std::string SynsetOf(int label) { return fmt::format("s{:08}", label); }
+std::string SynsetId(int label) { return fmt::format("s{:08}", label); }
 
 std::string MakeExample(const BuildOptions& options, const std::string& split, int64_t number) {
   constexpr int kQuality = 90;
@@ -30,9 +31,9 @@ std::string MakeExample(const BuildOptions& options, const std::string& split, i
                            .height = drawing.image.height,
                            .width = drawing.image.width};
   return ImagenetExample(image, {.label = label + 1,
-                                 .synset = SynsetOf(label + 1),
+                                 .synset = SynsetId(label + 1),
                                  .text = fmt::format("drawing {}", label + 1),
-                                 .filename = fmt::format("{}_{}.JPEG", SynsetOf(label + 1), number),
+                                 .filename = fmt::format("{}_{}.JPEG", SynsetId(label + 1), number),
                                  .boxes = std::span(&drawing.box, 1)});
 }
 
@@ -42,10 +43,10 @@ void BuildSplit(const BuildOptions& options, const std::string& split, int64_t c
   WriteShards(
       {.folder = options.output_dir,
        .stem = split + "-",
-       .starts = LinearParts(0, count, num_shards),
-       .recipe = fmt::format("synthetic {}: {} images of {} classes, width {}, seed {}, {} shards",
-                             split, count, options.num_classes, options.image_width,
-                             options.seed.value_or(0), num_shards),
+       .starts = LinspaceBounds(0, count, num_shards),
+       .build_description = fmt::format(
+           "synthetic {}: {} images of {} classes, width {}, seed {}, {} shards", split, count,
+           options.num_classes, options.image_width, options.seed.value_or(0), num_shards),
        .threads = options.threads,
        .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
       [&](int64_t i) { return MakeExample(options, split, i); });

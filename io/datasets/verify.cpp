@@ -27,9 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxTextsOfShard = 1000;
+constexpr size_t kMaxMessagesPerShard = 1000;
 
-// What two records have in common when they are the same: length, crc and hash of their bytes.
+// Equal records have equal fingerprints: length, checksum and hash of their bytes.
 struct Fingerprint {
   uint64_t hash = 0;
   uint32_t crc = 0;
@@ -50,16 +50,16 @@ struct BadRecord {
 
 struct ShardReport {
   std::vector<CheckedRecord> good;
-  std::vector<BadRecord> bad;  // the first kMaxTextsOfShard
+  std::vector<BadRecord> bad;  // at most kMaxMessagesPerShard
   int64_t num_bad = 0;
 
   void AddBad(int64_t index, std::string text) {
     ++num_bad;
-    if (bad.size() < kMaxTextsOfShard) bad.push_back({index, std::move(text)});
+    if (bad.size() < kMaxMessagesPerShard) bad.push_back({index, std::move(text)});
   }
 };
 
-// Reads one shard front to back.
+// Reads and checks one shard from front to back.
 class ShardChecker {
  public:
   ShardChecker(const VerifyOptions& options, const fs::path& shard,
@@ -74,17 +74,18 @@ class ShardChecker {
   }
 
  private:
-  // False at the end of the shard.
+  // Reads and checks one record. Returns false at the end of the shard.
   bool Step() {
     std::optional<std::string_view> record;
     try {
       record = ReadRecordAt(*source_, offset_, index_, buffer_);
     } catch (const DataError& error) {
-      const std::string place = RecordPlace(source_->name(), index_, offset_);
-      report_.AddBad(index_, AtPlace(place, error.what()));
-      if (!std::string_view(error.what()).starts_with(place)) return false;  // a damaged stream
-      const auto length = LengthAt(offset_);
-      return length ? Advance(offset_ + *length + kRecordFramingBytes) : Resynchronize();
+      const std::string location = RecordLocation(source_->name(), index_, offset_);
+      report_.AddBad(index_, WithLocation(location, error.what()));
+      // Any other error comes from a damaged compressed stream, which cannot be read further.
+      if (!std::string_view(error.what()).starts_with(location)) return false;
+      const auto length = ValidLengthAt(offset_);
+      return length ? Advance(offset_ + *length + kRecordFramingBytes) : SkipToNextRecord();
     }
     if (!record) return false;
     Check(*record);
@@ -99,7 +100,8 @@ class ShardChecker {
            .fingerprint = {Fnv1a64(record), MaskedCrc32c(record), record.size()},
            .label = label});
     } catch (const DataError& error) {
-      report_.AddBad(index_, AtPlace(RecordPlace(source_->name(), index_, offset_), error.what()));
+      report_.AddBad(index_,
+                     WithLocation(RecordLocation(source_->name(), index_, offset_), error.what()));
     }
   }
 
@@ -109,8 +111,8 @@ class ShardChecker {
     return true;
   }
 
-  // The length at an offset when its crc and the end of the file allow it.
-  std::optional<uint64_t> LengthAt(uint64_t offset) const {
+  // Returns the length of the record at `offset` if its header is valid.
+  std::optional<uint64_t> ValidLengthAt(uint64_t offset) const {
     std::array<char, kRecordHeaderBytes> header;
     try {
       const size_t got = source_->ReadAt(offset, header);
@@ -121,8 +123,9 @@ class ShardChecker {
     }
   }
 
-  // Behind a length that cannot be believed: goes to the next place where a record lies.
-  bool Resynchronize() {
+  // Continues after a damaged length: moves to the next valid header. Returns false if there is
+  // none.
+  bool SkipToNextRecord() {
     if (!source_->size()) return false;
     const uint64_t next = FindNextRecord(*source_, offset_ + 1);
     return next < *source_->size() && Advance(next);
@@ -138,42 +141,44 @@ class ShardChecker {
   ShardReport report_;
 };
 
-// Moves each record whose bytes an earlier one has to the bad ones.
+// Turns each record that has the same bytes as an earlier one into a bad record.
 void FindDuplicates(const std::vector<fs::path>& names, std::vector<ShardReport>& shards) {
-  struct Place {
+  struct Location {
     Fingerprint fingerprint;
     size_t shard;
     size_t record;
     auto Key() const { return std::tuple(fingerprint.Key(), shard, record); }
   };
-  std::vector<Place> places;
+  std::vector<Location> locations;
   for (size_t s = 0; s < shards.size(); ++s) {
     for (size_t r = 0; r < shards[s].good.size(); ++r)
-      places.push_back({shards[s].good[r].fingerprint, s, r});
+      locations.push_back({shards[s].good[r].fingerprint, s, r});
   }
-  std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return a.Key() < b.Key(); });
-  const Place* first = nullptr;  // of the run of equal records
-  for (const Place& place : places) {
-    if (first == nullptr || first->fingerprint.Key() != place.fingerprint.Key()) {
-      first = &place;
+  std::sort(locations.begin(), locations.end(),
+            [](const Location& a, const Location& b) { return a.Key() < b.Key(); });
+  const Location* first = nullptr;  // of a group of equal records
+  for (const Location& location : locations) {
+    if (first == nullptr || first->fingerprint.Key() != location.fingerprint.Key()) {
+      first = &location;
       continue;
     }
     const GoodRecord& original = shards[first->shard].good[first->record].record;
-    GoodRecord& copy = shards[place.shard].good[place.record].record;
-    shards[place.shard].AddBad(
-        copy.index, fmt::format("{}duplicate: the same bytes as record {} at byte {} of {}",
-                                RecordPlace(names[place.shard].string(), copy.index, copy.offset),
-                                original.index, original.offset, names[first->shard].string()));
+    GoodRecord& copy = shards[location.shard].good[location.record].record;
+    shards[location.shard].AddBad(
+        copy.index,
+        fmt::format("{}duplicate: the same bytes as record {} at byte {} of {}",
+                    RecordLocation(names[location.shard].string(), copy.index, copy.offset),
+                    original.index, original.offset, names[first->shard].string()));
     copy.index = -1;
   }
   for (ShardReport& shard : shards)
     std::erase_if(shard.good, [](const CheckedRecord& record) { return record.record.index < 0; });
 }
 
-// A whole set of shards must have no hole where one has no good record: then its copies are counted
-// anew. Otherwise a copy has the name of its shard.
-std::vector<std::string> NamesOfCopies(const VerifyReport& report) {
+// Returns the file names of the shards' copies. Usually a copy has the name of its shard. But if
+// some shards of a complete -of-N set have no good record, the set would have holes, so its copies
+// are renumbered.
+std::vector<std::string> CopyNames(const VerifyReport& report) {
   struct Set {
     int shards = 0, copies = 0, next = 0;
   };
@@ -201,7 +206,7 @@ std::vector<std::string> NamesOfCopies(const VerifyReport& report) {
   return names;
 }
 
-VerifyReport Join(const std::vector<fs::path>& names, std::vector<ShardReport>& shards) {
+VerifyReport MergeReports(const std::vector<fs::path>& names, std::vector<ShardReport>& shards) {
   VerifyReport report{.shards = names};
   for (ShardReport& shard : shards) {
     std::stable_sort(shard.bad.begin(), shard.bad.end(),
@@ -219,9 +224,10 @@ VerifyReport Join(const std::vector<fs::path>& names, std::vector<ShardReport>& 
   return report;
 }
 
-// Copies of another repair would be read beside ours.
-void RequireNoOtherSet(const fs::path& folder, const std::vector<std::string>& copies) {
-  std::map<std::string, std::set<int>> counts;  // of the copies' sets, by stem
+// Throws UsageError if the folder holds copies of another repair: training would read them together
+// with ours.
+void CheckNoOtherSet(const fs::path& folder, const std::vector<std::string>& copies) {
+  std::map<std::string, std::set<int>> counts;  // stem -> shard counts of the copies' sets
   for (const std::string& copy : copies) {
     if (const auto ours = ShardName::Parse(copy)) counts[ours->stem].insert(ours->count);
   }
@@ -231,8 +237,8 @@ void RequireNoOtherSet(const fs::path& folder, const std::vector<std::string>& c
     const auto ours = shard ? counts.find(shard->stem) : counts.end();
     if (ours == counts.end() || ours->second.contains(shard->count)) continue;
     throw UsageError(fmt::format(
-        "[io.verify] --repair {}: holds {} of another set: want a folder without its shards; "
-        "remove them or choose another one",
+        "[io.verify] --repair {}: holds {} of another set: want a folder without such shards; "
+        "remove them or choose another folder",
         folder.string(), name));
   }
 }
@@ -242,7 +248,7 @@ void RequireNoOtherSet(const fs::path& folder, const std::vector<std::string>& c
 VerifyReport VerifyShards(const VerifyOptions& options) {
   uint64_t total_bytes = 0;
   for (const fs::path& shard : options.shards) {
-    std::error_code missing;  // is reported when the shard is opened
+    std::error_code missing;  // the error is reported when the shard is opened
     const uint64_t bytes = fs::file_size(shard, missing);
     if (!missing) total_bytes += bytes;
   }
@@ -256,7 +262,7 @@ VerifyReport VerifyShards(const VerifyOptions& options) {
           options.progress(std::min<uint64_t>(done_bytes, total_bytes), total_bytes);
       });
   FindDuplicates(options.shards, shards);
-  return Join(options.shards, shards);
+  return MergeReports(options.shards, shards);
 }
 
 void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) {
@@ -266,31 +272,31 @@ void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) 
   std::set<fs::path> names;
   for (const fs::path& shard : shards) {
     if (!names.insert(shard.filename()).second) {
-      throw UsageError(
-          fmt::format("[io.verify] --repair {}: two of the files are called {}, and one copy would "
-                      "take the other's place; repair them one by one",
-                      folder.string(), shard.filename().string()));
+      throw UsageError(fmt::format(
+          "[io.verify] --repair {}: two shards have the name {}, so one copy would overwrite "
+          "the other; repair them one at a time",
+          folder.string(), shard.filename().string()));
     }
-    std::error_code missing;  // is reported when the shard is opened
+    std::error_code missing;  // the error is reported when the shard is opened
     if (!fs::equivalent(folder, fs::absolute(shard).parent_path(), missing)) continue;
-    throw UsageError(
-        fmt::format("[io.verify] --repair {}: is the folder of the damaged records: want "
-                    "another one",
-                    folder.string()));
+    throw UsageError(fmt::format(
+        "[io.verify] --repair {}: this is the folder of the damaged records; choose another "
+        "folder",
+        folder.string()));
   }
 }
 
 void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
   PrepareRepair(report.shards, folder);
-  const std::vector<std::string> names = NamesOfCopies(report);
+  const std::vector<std::string> names = CopyNames(report);
   const RunLock lock(folder.string());
-  RequireNoOtherSet(folder, names);
+  CheckNoOtherSet(folder, names);
   std::set<std::string> stems;
   for (const std::string& name : names) {
     const auto shard = ShardName::Parse(name);
     stems.insert(shard ? shard->stem : name);
   }
-  for (const std::string& stem : stems) RemoveLeftovers(folder, stem);
+  for (const std::string& stem : stems) RemoveTemporaryFiles(folder, stem);
   ParallelFor(static_cast<int64_t>(report.shards.size()), threads, [&](int64_t i) {
     const std::vector<GoodRecord>& good = report.good[i];
     if (good.empty()) return;

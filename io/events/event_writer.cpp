@@ -22,10 +22,10 @@ namespace {
 
 constexpr char kTag[] = "io.event_writer";
 constexpr size_t kMaxPendingBytes = 256 << 10;
-constexpr size_t kMaxWaitingBytes = 16 << 20;  // for room on the disk
+constexpr size_t kMaxUnwrittenBytes = 16 << 20;  // kept while the disk is full
 constexpr std::chrono::seconds kMaxPendingAge{10};
 
-// Field numbers of TensorFlow's messages.
+// Field numbers of TensorFlow's protocol buffers (event.proto, summary.proto, plugin_data.proto).
 namespace field {
 constexpr protozero::pbf_tag_type kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5,
                                   kSessionLog = 7;  // Event
@@ -37,7 +37,7 @@ constexpr protozero::pbf_tag_type kHeight = 1, kWidth = 2, kColorspace = 3, kEnc
 constexpr protozero::pbf_tag_type kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5,
                                   kBucketLimit = 6, kBucket = 7;  // HistogramProto
 constexpr protozero::pbf_tag_type kDType = 1, kTensorShape = 2;   // TensorProto
-// HParamsPluginData, SessionStartInfo, SessionEndInfo; google.protobuf.Value and a map's entry.
+// HParamsPluginData, SessionStartInfo, SessionEndInfo; a map entry and google.protobuf.Value.
 constexpr protozero::pbf_tag_type kSessionStart = 3, kSessionEnd = 4;
 constexpr protozero::pbf_tag_type kHparams = 1, kStartTime = 5, kStatus = 1, kEndTime = 2;
 constexpr protozero::pbf_tag_type kMapKey = 1, kMapValue = 2;
@@ -55,7 +55,7 @@ double WallTime() {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// Of the name "events.out.tfevents.<seconds>.…", which has 10 digits; 0 of other names.
+// Returns the 10-digit number of seconds in "events.out.tfevents.<seconds>.…", 0 for other names.
 int64_t SecondsIn(std::string_view name) {
   constexpr size_t kDigits = 10;
   if (!name.starts_with(kPrefix)) return 0;
@@ -63,8 +63,8 @@ int64_t SecondsIn(std::string_view name) {
   return ParseNumber<int64_t>(name.substr(0, std::min(kDigits, name.find('.')))).value_or(0);
 }
 
-// TensorBoard reads a folder's files in the order of their names: this one comes last, whatever
-// the clocks were set to.
+// TensorBoard reads the files of a folder in the order of their names. So the name is chosen to
+// come last, even if a clock was set back.
 std::string MakePath(const std::string& folder) {
   static std::atomic<int> count{0};
   int64_t seconds = std::time(nullptr);
@@ -87,8 +87,8 @@ EventWriter::EventWriter(const std::string& folder, int64_t first_step)
   writer.add_double(field::kWallTime, WallTime());
   writer.add_string(field::kFileVersion, "brain.Event:2");
   AppendRecord(pending_, event);
-  if (first_step > 0) AppendStart(first_step);
-  WriteOut();
+  if (first_step > 0) AppendSessionStart(first_step);
+  WritePending();
 }
 
 EventWriter::~EventWriter() {
@@ -99,7 +99,7 @@ EventWriter::~EventWriter() {
   }
 }
 
-void EventWriter::AppendStart(int64_t step) {
+void EventWriter::AppendSessionStart(int64_t step) {
   std::string log;
   protozero::pbf_writer(log).add_enum(field::kStatus, kSessionLogStart);
   std::string event;
@@ -162,24 +162,24 @@ void EventWriter::AddHyperParameters(int64_t step, std::span<const HyperParamete
   start.add_double(field::kStartTime, WallTime());
   std::string data;
   protozero::pbf_writer(data).add_message(field::kSessionStart, info);
-  AddHparams(step, "_hparams_/session_start_info", data);
+  AddHparamsValue(step, "_hparams_/session_start_info", data);
 }
 
-void EventWriter::AddEnd(int64_t step, bool success) {
+void EventWriter::AddSessionEnd(int64_t step, bool success) {
   std::string info;
   protozero::pbf_writer end(info);
   end.add_enum(field::kStatus, success ? kStatusSuccess : kStatusFailure);
   end.add_double(field::kEndTime, WallTime());
   std::string data;
   protozero::pbf_writer(data).add_message(field::kSessionEnd, info);
-  AddHparams(step, "_hparams_/session_end_info", data);
+  AddHparamsValue(step, "_hparams_/session_end_info", data);
 }
 
-void EventWriter::AddHparams(int64_t step, std::string_view tag, const std::string& content) {
+void EventWriter::AddHparamsValue(int64_t step, std::string_view tag, const std::string& content) {
   Add(step, tag, [&](std::string& out) {
     protozero::pbf_writer value(out);
     {
-      protozero::pbf_writer tensor(value, field::kTensor);  // no elements
+      protozero::pbf_writer tensor(value, field::kTensor);  // shape [0]: no elements
       tensor.add_enum(field::kDType, kDTypeFloat);
       protozero::pbf_writer shape(tensor, field::kTensorShape);
       protozero::pbf_writer dim(shape, field::kDim);
@@ -194,8 +194,8 @@ void EventWriter::AddHparams(int64_t step, std::string_view tag, const std::stri
 
 void EventWriter::Add(int64_t step, std::string_view tag,
                       const std::function<void(std::string&)>& fill) {
-  CAROLE_CHECK(step >= last_step_, "summary {} at step {} after one at step {}", tag, step,
-               last_step_);
+  CAROLE_CHECK(step >= last_step_, "summary {}: step {} after step {}: steps must not decrease",
+               tag, step, last_step_);
   last_step_ = step;
   std::string value;
   protozero::pbf_writer(value).add_string(field::kValueTag, tag.data(), tag.size());
@@ -210,15 +210,15 @@ void EventWriter::Add(int64_t step, std::string_view tag,
   }
   AppendRecord(pending_, event);
   const auto age = std::chrono::steady_clock::now() - last_flush_;
-  if (pending_.size() >= kMaxPendingBytes || age >= kMaxPendingAge) WriteOut();
+  if (pending_.size() >= kMaxPendingBytes || age >= kMaxPendingAge) WritePending();
 }
 
 void EventWriter::Flush() {
-  WriteOut();
+  WritePending();
   if (const int error = std::exchange(error_, 0)) ThrowDiskError(kTag, path_, "write", error);
 }
 
-void EventWriter::WriteOut() {
+void EventWriter::WritePending() {
   last_flush_ = std::chrono::steady_clock::now();
   size_t done = 0;
   while (done < pending_.size()) {
@@ -227,10 +227,10 @@ void EventWriter::WriteOut() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       error_ = errno;
-      // Half a record must not stay: a reader would wait for its end forever.
+      // A partial record must be removed: a reader would wait for its end forever.
       if (ftruncate(file_.get(), written_) != 0)
-        LogWarning(kTag, "{}: ends in half a record", path_);
-      if (pending_.size() > kMaxWaitingBytes) pending_.clear();
+        LogWarning(kTag, "{}: ends in a partial record, which cannot be removed", path_);
+      if (pending_.size() > kMaxUnwrittenBytes) pending_.clear();
       return;
     }
     done += static_cast<size_t>(n);

@@ -7,7 +7,7 @@
 namespace carole::io {
 namespace {
 
-// Upper edges of all buckets, ascending.
+// The upper edges of all buckets, ascending.
 std::vector<double> MakeEdges() {
   std::vector<double> positive;
   double edge = 1e-12;
@@ -43,7 +43,7 @@ Histogram MakeHistogram(std::span<const float> values) {
   double seen = 0;
   for (size_t i = 0; seen < h.count; ++i) {
     if (seen == 0 && counts[i] == 0) continue;
-    // An empty bucket behind an empty one only moves its edge.
+    // An empty bucket after an empty one only extends it.
     if (counts[i] == 0 && h.counts.back() == 0) {
       h.limits.back() = edges[i];
     } else {

@@ -1,4 +1,4 @@
-// Histograms for TensorBoard.
+// Histograms as TensorBoard shows them.
 #pragma once
 
 #include <span>
@@ -6,20 +6,20 @@
 
 namespace carole::io {
 
-// Bucket i holds the finite values in (limits[i-1], limits[i]]; the first begins at min. NaN and
-// infinity are left out of everything.
+// Statistics of the finite values of a tensor. NaN and infinity are ignored everywhere.
 struct Histogram {
   double min = 0;
   double max = 0;
   double count = 0;
   double sum = 0;
   double sum_squares = 0;
+  // Bucket i counts the values in (limits[i-1], limits[i]]; the first bucket begins at min.
   std::vector<double> limits;
   std::vector<double> counts;
 };
 
-// With TensorFlow's edges: 0 and ±1e-12 * 1.1^k up to 1e20. Runs of empty buckets are joined into
-// one; there are none in front or at the end.
+// Counts values into TensorFlow's buckets, whose edges are 0 and ±1e-12 * 1.1^k up to 1e20.
+// Consecutive empty buckets are merged into one. There are no empty buckets at the two ends.
 Histogram MakeHistogram(std::span<const float> values);
 
 }  // namespace carole::io

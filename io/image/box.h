@@ -1,9 +1,10 @@
-// The rectangle around an object in an image.
+// The bounding box of an object in an image.
 #pragma once
 
 namespace carole::io {
 
-// As fractions of the image's height and width.
+// The sides of a bounding box as fractions (0 to 1) of the image's height and width. The default is
+// the whole image.
 struct Box {
   float ymin = 0;
   float xmin = 0;

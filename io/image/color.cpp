@@ -11,13 +11,14 @@ namespace {
 
 template <typename Change>
 void ForEachColor(FloatImage& image, Change change) {
-  CAROLE_CHECK_EQ(image.channels, 3, "channels of a picture whose colors change");
+  CAROLE_CHECK_EQ(image.channels, 3, "channels of an image whose hue or saturation changes");
   for (size_t i = 0; i < image.values.size(); i += 3) change(&image.values[i]);
 }
 
-// Turns the hue of one color by `sixths` of a turn, keeping its largest and smallest channel.
-void TurnHue(float* rgb, float sixths) {
-  // Which channel is largest, in between, smallest in each sixth of the circle.
+// Rotates the hue of one color by `sixths` of a turn. The largest and the smallest channel value
+// stay the same, so HSV's S and V do too.
+void RotateHue(float* rgb, float sixths) {
+  // The channels from largest to smallest value, for each sixth of the hue circle.
   constexpr int kOrder[6][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}, {2, 1, 0}, {2, 0, 1}, {0, 2, 1}};
   int sixth = 0;
   const auto fits = [&](const int* order) {
@@ -28,7 +29,7 @@ void TurnHue(float* rgb, float sixths) {
   const float middle = rgb[kOrder[sixth][1]];
   const float low = rgb[kOrder[sixth][2]];
   if (high == low) return;
-  // The channel in between rises in even sixths and falls in odd ones.
+  // With rising hue, the middle channel rises in even sixths and falls in odd ones.
   const float ratio = (middle - low) / (high - low);
   float hue = static_cast<float>(sixth) + (sixth % 2 == 0 ? ratio : 1 - ratio) + sixths;
   hue -= 6 * std::floor(hue / 6);
@@ -58,7 +59,7 @@ void AdjustContrast(FloatImage& image, float factor) {
 
 void AdjustSaturation(FloatImage& image, float factor) {
   ForEachColor(image, [&](float* rgb) {
-    // Hue and value stay, so the distances of the channels to the largest one are scaled.
+    // H and V stay the same, so the distance of each channel from the largest one is scaled.
     const float high = std::max({rgb[0], rgb[1], rgb[2]});
     const float range = high - std::min({rgb[0], rgb[1], rgb[2]});
     if (range <= 0) return;
@@ -68,7 +69,7 @@ void AdjustSaturation(FloatImage& image, float factor) {
 }
 
 void AdjustHue(FloatImage& image, float delta) {
-  ForEachColor(image, [&](float* rgb) { TurnHue(rgb, 6 * delta); });
+  ForEachColor(image, [&](float* rgb) { RotateHue(rgb, 6 * delta); });
 }
 
 void ClipToUnit(FloatImage& image) {

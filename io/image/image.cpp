@@ -13,17 +13,17 @@ namespace {
 
 constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
-// Formats that are known by sight have a name.
+// Throws the error for bytes that are neither JPEG nor PNG; names the format if it is a common one.
 [[noreturn]] void FailUnknownFormat(std::string_view bytes) {
   struct Known {
     std::string_view name;
-    std::string_view start;
+    std::string_view magic;
   };
   constexpr Known kKnown[] = {
       {"a GIF", "GIF8"}, {"a BMP", "BM"}, {"a TIFF", "II*"}, {"a TIFF", "MM"}, {"a WebP", "RIFF"}};
   std::string what = "an unknown format";
   for (const Known& known : kKnown) {
-    if (bytes.starts_with(known.start)) what = known.name;
+    if (bytes.starts_with(known.magic)) what = known.name;
   }
   std::string head;
   for (unsigned char c : bytes.substr(0, 8)) head += fmt::format("{:02x}", c);
@@ -46,11 +46,11 @@ bool HasImageName(const std::filesystem::path& path) {
          (extension == ".jpg" || extension == ".jpeg" || extension == ".png");
 }
 
-void DecodeImage(std::string_view bytes, int channels, Image* image, bool refuses_damage) {
+void DecodeImage(std::string_view bytes, int channels, Image* image, bool reject_damage) {
   CAROLE_CHECK(channels == 1 || channels == 3, "images have 1 or 3 channels, not {}", channels);
   if (IsPng(bytes)) return DecodePng(bytes, channels, image);
   if (IsJpeg(bytes))
-    return DecodeJpeg(bytes, channels, image, DctMethod::kIntegerFast, refuses_damage);
+    return DecodeJpeg(bytes, channels, image, DctMethod::kIntegerFast, reject_damage);
   FailUnknownFormat(bytes);
 }
 

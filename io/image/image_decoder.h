@@ -1,4 +1,4 @@
-// The interface to decoders of JPEGs that do not run on the CPU (src/backend/nvjpeg).
+// The interface for JPEG decoders that do not run on the CPU, such as src/backend/nvjpeg.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;
 
-  // Decodes `window` of a color JPEG of this height and width to `out`, an array of (window.height,
-  // window.width, 3) bytes. Returns false if the CPU must decode this JPEG: because its format is
-  // not supported, its data are damaged, or memory is short. Throws DeviceError if the device
-  // fails.
-  virtual bool Decode(std::string_view bytes, int height, int width, const Region& window,
+  // Decodes a region of a color JPEG, whose whole size is (height, width), to `out`, an array of
+  // (region.height, region.width, 3) bytes. Returns false if the CPU must decode this JPEG: its
+  // format is not supported, its data are damaged, or memory is short. Throws DeviceError if the
+  // device fails.
+  virtual bool Decode(std::string_view bytes, int height, int width, const Region& region,
                       uint8_t* out) = 0;
 };
 
-// Makes decoders for all threads of a process.
+// Makes decoders for the threads of a process.
 class ImageDecoderFactory {
  public:
   virtual ~ImageDecoderFactory() = default;
 
-  // Call it on the thread that will use the decoder. The factory must outlive the decoder. Throws
-  // DeviceError.
+  // Makes a decoder. Call it on the thread that will use the decoder. The factory must outlive the
+  // decoder. Throws DeviceError.
   virtual std::unique_ptr<ImageDecoder> MakeDecoder() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// libjpeg reports errors by longjmp: each function below that calls setjmp holds no object with a
-// destructor, and memory is owned by its caller.
+// libjpeg reports errors with longjmp. So each function below that calls setjmp has no local object
+// with a destructor, and its caller owns the memory.
 #include "io/image/jpeg.h"
 
 #include <fmt/format.h>
@@ -20,15 +20,18 @@
 namespace carole::io {
 namespace {
 
-// Progressive images are kept whole, as coefficients: six bytes a pixel, three with chroma halved.
+// libjpeg keeps all coefficients of a progressive image in memory: six bytes per pixel, or three
+// with 4:2:0 chroma. A larger image is refused.
 constexpr long kMaxDecoderBytes = 256L << 20;
-// Encoders write about ten. Each scan walks the whole image, however short its data are.
+// Encoders write about ten scans. Each scan takes time for the whole image, even if its data are
+// short, so a file with many tiny scans could take forever.
 constexpr int kMaxScans = 100;
-// Pixels beyond a window that its edge pixels depend on, through the upsampling of chroma.
+// Chroma upsampling makes the edge pixels of a region depend on this many pixels outside of it.
 constexpr int kMarginColumns = 2;
 constexpr int kMarginRows = 1;
 
-// True when an end marker stands behind the header, which holds none but in thumbnails.
+// Whether there is an end marker after the header. The header itself, which is not searched, may
+// hold one in a thumbnail.
 bool HasEndMarker(const JOCTET* data, size_t size) {
   for (size_t i = size; i >= 2; --i) {
     if (data[i - 2] == 0xff && data[i - 1] == JPEG_EOI) return true;
@@ -36,7 +39,7 @@ bool HasEndMarker(const JOCTET* data, size_t size) {
   return false;
 }
 
-// The fast triangle of libjpeg's needs more columns of chroma than this.
+// libjpeg's fast triangular upsampling needs more columns of chroma than this.
 constexpr JDIMENSION kNarrow = 2;
 
 jpeg::HuffmanCode ToCode(const JHUFF_TBL& table) {
@@ -46,7 +49,8 @@ jpeg::HuffmanCode ToCode(const JHUFF_TBL& table) {
   return code;
 }
 
-bool HasKnownLayout(const jpeg_decompress_struct& jpeg) {
+// Whether the components and their sampling factors are among those that io/image/jpeg decodes.
+bool HasSupportedLayout(const jpeg_decompress_struct& jpeg) {
   const jpeg_component_info* c = jpeg.comp_info;
   if (jpeg.jpeg_color_space == JCS_GRAYSCALE) return jpeg.num_components == 1;
   if (jpeg.jpeg_color_space != JCS_YCbCr || jpeg.num_components != 3) return false;
@@ -57,15 +61,16 @@ bool HasKnownLayout(const jpeg_decompress_struct& jpeg) {
   return c[0].h_samp_factor == 2 && c[0].v_samp_factor <= 2 && jpeg.image_width > 2 * kNarrow;
 }
 
-// What io/jpeg needs to know of the header that has been read; false when the image is not for it.
+// Fills `scan` from the header that libjpeg has read. Returns false if io/image/jpeg does not
+// support the image.
 bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan) {
   const bool is_baseline = !jpeg.progressive_mode && !jpeg.arith_code && jpeg.data_precision == 8 &&
                            jpeg.Ss == 0 && jpeg.Se == 63 && jpeg.Ah == 0 && jpeg.Al == 0;
-  if (!is_baseline || !HasKnownLayout(jpeg) || jpeg.comps_in_scan != jpeg.num_components)
+  if (!is_baseline || !HasSupportedLayout(jpeg) || jpeg.comps_in_scan != jpeg.num_components)
     return false;
   for (int i = 0; i < jpeg.num_components; ++i) {
     const jpeg_component_info& component = jpeg.comp_info[i];
-    // libjpeg looks at these numbers later than here.
+    // libjpeg checks these numbers only later, so they may be out of range here.
     if (component.quant_tbl_no >= NUM_QUANT_TBLS || component.dc_tbl_no >= NUM_HUFF_TBLS ||
         component.ac_tbl_no >= NUM_HUFF_TBLS)
       return false;
@@ -80,7 +85,8 @@ bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan
     to.dc = ToCode(*dc);
     to.ac = ToCode(*ac);
   }
-  const bool is_gray = jpeg.num_components == 1;  // then a unit is a block, whatever its factors
+  // With a single component an MCU is one block, whatever the sampling factors are.
+  const bool is_gray = jpeg.num_components == 1;
   scan->height = static_cast<int>(jpeg.image_height);
   scan->width = static_cast<int>(jpeg.image_width);
   scan->num_components = jpeg.num_components;
@@ -92,8 +98,8 @@ bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan
   return true;
 }
 
-// Of libjpeg's warnings those of codes that cannot be: stray bytes between markers leave a usable
-// image.
+// Whether one of libjpeg's warnings means damaged codes. Other warnings, such as stray bytes
+// between markers, leave a usable image.
 bool IsDamage(int warning) {
   return warning == JWRN_HUFF_BAD_CODE || warning == JWRN_HIT_MARKER || warning == JWRN_MUST_RESYNC;
 }
@@ -108,7 +114,7 @@ class JpegDecoder::Impl {
     errors_.emit_message = [](j_common_ptr jpeg, int level) {
       const int code = jpeg->err->msg_code;
       const auto* self = static_cast<const Impl*>(jpeg->client_data);
-      if (level < 0 && (code == JWRN_JPEG_EOF || (self->refuses_damage_ && IsDamage(code))))
+      if (level < 0 && (code == JWRN_JPEG_EOF || (self->reject_damage_ && IsDamage(code))))
         Jump(jpeg);
     };
     progress_.progress_monitor = [](j_common_ptr jpeg) {
@@ -125,12 +131,12 @@ class JpegDecoder::Impl {
 
   int height() const { return static_cast<int>(jpeg_.image_height); }
   int width() const { return static_cast<int>(jpeg_.image_width); }
-  bool by_libjpeg() const { return by_libjpeg_; }
+  bool used_libjpeg() const { return used_libjpeg_; }
 
   void Open(std::string_view bytes, const JpegOptions& options) {
     channels_ = options.channels;
-    refuses_damage_ = options.refuses_damage;
-    only_libjpeg_ = options.only_libjpeg || refuses_damage_;
+    reject_damage_ = options.reject_damage;
+    only_libjpeg_ = options.only_libjpeg || reject_damage_;
     if (decoder_factory_ != options.decoder_factory) device_decoder_.reset();
     decoder_factory_ = options.decoder_factory;
     bytes_ = bytes;
@@ -140,34 +146,34 @@ class JpegDecoder::Impl {
       throw DataError("[io.image] jpeg: cannot be decoded to gray: got CMYK, want gray or color");
     CheckImageSize("jpeg", jpeg_.image_height, jpeg_.image_width);
     if (!HasEndMarker(jpeg_.src->next_input_byte, jpeg_.src->bytes_in_buffer)) {
-      throw DataError(fmt::format(
-          "[io.image] jpeg: is truncated: got {} bytes without an end marker", bytes.size()));
+      throw DataError(fmt::format("[io.image] jpeg: truncated: got {} bytes without an end marker",
+                                  bytes.size()));
     }
     jpeg_.out_color_space = cmyk_ ? JCS_CMYK : channels_ == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_.dct_method = options.dct_method == DctMethod::kIntegerFast ? JDCT_IFAST : JDCT_ISLOW;
     jpeg_.do_fancy_upsampling = TRUE;
   }
 
-  void Decode(const Region& window, Image* image, int divisor) {
-    CAROLE_CHECK(window.top >= 0 && window.left >= 0 && window.height > 0 && window.width > 0 &&
-                     window.top + window.height <= DivideUp(height(), divisor) &&
-                     window.left + window.width <= DivideUp(width(), divisor),
-                 "a window of {}x{} at ({}, {}) of {}x{} / {}", window.height, window.width,
-                 window.top, window.left, height(), width(), divisor);
-    AllocateImage("jpeg", window.height, window.width, channels_, image);
+  void Decode(const Region& region, Image* image, int divisor) {
+    CAROLE_CHECK(region.top >= 0 && region.left >= 0 && region.height > 0 && region.width > 0 &&
+                     region.top + region.height <= DivideUp(height(), divisor) &&
+                     region.left + region.width <= DivideUp(width(), divisor),
+                 "region of {}x{} at ({}, {}) in an image of {}x{} / {}", region.height,
+                 region.width, region.top, region.left, height(), width(), divisor);
+    AllocateImage("jpeg", region.height, region.width, channels_, image);
     uint8_t* const out = image->pixels.data();
-    by_libjpeg_ = !ToBaselineScan(jpeg_, &scan_) ||
-                  !((divisor == 1 && DecodeOnDevice(window, out)) ||
-                    (!only_libjpeg_ && jpeg_.dct_method == JDCT_IFAST &&
-                     baseline_.Decode(scan_, {window, divisor, channels_}, out)));
-    if (!by_libjpeg_) {
+    used_libjpeg_ = !ToBaselineScan(jpeg_, &scan_) ||
+                    !((divisor == 1 && DecodeOnDevice(region, out)) ||
+                      (!only_libjpeg_ && jpeg_.dct_method == JDCT_IFAST &&
+                       baseline_.Decode(scan_, {region, divisor, channels_}, out)));
+    if (!used_libjpeg_) {
       jpeg_abort_decompress(&jpeg_);
       return;
     }
     jpeg_.scale_num = 1;
     jpeg_.scale_denom = divisor;
     row_.resize(size_t{jpeg_.image_width} * 4);  // four: CMYK
-    if (!ReadWindow(window, out)) Fail();
+    if (!ReadRegion(region, out)) Fail();
   }
 
  private:
@@ -175,7 +181,7 @@ class JpegDecoder::Impl {
     auto* self = static_cast<Impl*>(jpeg->client_data);
     if (jpeg->err->msg_code == JERR_NO_BACKING_STORE) {
       std::snprintf(self->message_, sizeof self->message_,
-                    "in several scans, which take more than %ld MiB; save it as a baseline JPEG",
+                    "needs more than %ld MiB for several scans; save it as a baseline JPEG",
                     kMaxDecoderBytes >> 20);
     } else {
       jpeg->err->format_message(jpeg, self->message_);
@@ -183,8 +189,8 @@ class JpegDecoder::Impl {
     longjmp(self->jump_, 1);
   }
 
-  // With a decompressor of its own: one that is used again keeps the tables of the image before for
-  // one that lacks them.
+  // Reads the header with a new decompressor: a decompressor that is used again would give the
+  // tables of the previous image to an image that lacks them. Returns false after an error.
   bool ReadHeader(std::string_view bytes) {
     if (setjmp(jump_) != 0) return false;
     jpeg_destroy_decompress(&jpeg_);
@@ -196,62 +202,67 @@ class JpegDecoder::Impl {
     return true;
   }
 
-  // Color as photos have it, if a GPU was asked for and takes this one. Only for a baseline scan:
-  // of the others libjpeg bounds the memory and the number of scans, which nvJPEG may not.
-  bool DecodeOnDevice(const Region& window, uint8_t* out) {
+  // Decodes a YCbCr image on the GPU, if one was requested and accepts the image. Returns whether
+  // it did. The caller passes only baseline scans: for other images libjpeg limits memory and
+  // number of scans, which nvJPEG may not do.
+  bool DecodeOnDevice(const Region& region, uint8_t* out) {
     if (decoder_factory_ == nullptr || channels_ != 3 || jpeg_.jpeg_color_space != JCS_YCbCr)
       return false;
     if (device_decoder_ == nullptr) device_decoder_ = decoder_factory_->MakeDecoder();
-    return device_decoder_->Decode(bytes_, height(), width(), window, out);
+    return device_decoder_->Decode(bytes_, height(), width(), region, out);
   }
 
-  bool ReadWindow(const Region& window, uint8_t* const out) {
+  // Decodes a region with libjpeg. Returns false after an error.
+  bool ReadRegion(const Region& region, uint8_t* const out) {
     if (setjmp(jump_) != 0) return false;
     jpeg_start_decompress(&jpeg_);
-    const bool is_whole = Smooths();
-    const JDIMENSION left = is_whole ? 0 : CropColumns(window);
-    if (!is_whole && window.top > kMarginRows)
-      jpeg_skip_scanlines(&jpeg_, window.top - kMarginRows);
-    while (static_cast<int>(jpeg_.output_scanline) < window.top + window.height)
-      ReadRow(window, window.left - static_cast<int>(left), out);
-    if (refuses_damage_ && jpeg_.output_scanline == jpeg_.output_height)
+    const bool is_whole = HasBlockSmoothing();
+    const JDIMENSION left = is_whole ? 0 : CropColumns(region);
+    if (!is_whole && region.top > kMarginRows)
+      jpeg_skip_scanlines(&jpeg_, region.top - kMarginRows);
+    while (static_cast<int>(jpeg_.output_scanline) < region.top + region.height)
+      ReadRow(region, region.left - static_cast<int>(left), out);
+    if (reject_damage_ && jpeg_.output_scanline == jpeg_.output_height)
       jpeg_finish_decompress(&jpeg_);
     jpeg_abort_decompress(&jpeg_);
     return true;
   }
 
-  // Whether libjpeg makes up for coefficients that no scan refined, from blocks around, which it
-  // takes for others at the edges of a window.
-  bool Smooths() const {
-    constexpr int kGuessed = 10;
+  // Whether libjpeg estimates coefficients that the scans left incomplete from neighboring blocks
+  // ("block smoothing"). At the edges of a cropped region it would use other neighbors than in the
+  // whole image.
+  bool HasBlockSmoothing() const {
+    constexpr int kSmoothedCoefficients = 10;
     if (!jpeg_.progressive_mode || jpeg_.coef_bits == nullptr) return false;
-    return std::any_of(
-        jpeg_.coef_bits, jpeg_.coef_bits + jpeg_.num_components, [](const int* bits) {
-          return std::any_of(bits + 1, bits + kGuessed, [](int left) { return left != 0; });
-        });
+    return std::any_of(jpeg_.coef_bits, jpeg_.coef_bits + jpeg_.num_components,
+                       [](const int* bits) {
+                         return std::any_of(bits + 1, bits + kSmoothedCoefficients,
+                                            [](int left) { return left != 0; });
+                       });
   }
 
-  // The next row of libjpeg's, which has `surplus` columns before the window's.
-  void ReadRow(const Region& window, int surplus, uint8_t* out) {
-    const int y = static_cast<int>(jpeg_.output_scanline) - window.top;
-    const size_t row_bytes = static_cast<size_t>(window.width) * channels_;
+  // Reads libjpeg's next row, which has `surplus` columns before the region's first column, and
+  // copies the region's part to `out`.
+  void ReadRow(const Region& region, int surplus, uint8_t* out) {
+    const int y = static_cast<int>(jpeg_.output_scanline) - region.top;
+    const size_t row_bytes = static_cast<size_t>(region.width) * channels_;
     uint8_t* to = out + y * static_cast<ptrdiff_t>(row_bytes);
-    const bool direct = y >= 0 && !cmyk_ && window.width == static_cast<int>(jpeg_.output_width);
+    const bool direct = y >= 0 && !cmyk_ && region.width == static_cast<int>(jpeg_.output_width);
     JSAMPROW row = direct ? to : row_.data();
     jpeg_read_scanlines(&jpeg_, &row, 1);
     if (y < 0 || direct) return;
     if (cmyk_) {
-      CmykToRgb(row_.data() + ptrdiff_t{surplus} * 4, window.width, to);
+      CmykToRgb(row_.data() + ptrdiff_t{surplus} * 4, region.width, to);
     } else {
       std::memcpy(to, row_.data() + ptrdiff_t{surplus} * channels_, row_bytes);
     }
   }
 
-  // Lets libjpeg leave out columns. Returns the column that its rows now begin with.
-  JDIMENSION CropColumns(const Region& window) {
-    const int first = std::max(window.left - kMarginColumns, 0);
+  // Restricts libjpeg to the columns that the region needs. Returns the first column of its rows.
+  JDIMENSION CropColumns(const Region& region) {
+    const int first = std::max(region.left - kMarginColumns, 0);
     const int end =
-        std::min(window.left + window.width + kMarginColumns, static_cast<int>(jpeg_.output_width));
+        std::min(region.left + region.width + kMarginColumns, static_cast<int>(jpeg_.output_width));
     JDIMENSION left = first;
     JDIMENSION columns = end - first;
     if (columns < jpeg_.output_width) jpeg_crop_scanline(&jpeg_, &left, &columns);
@@ -279,10 +290,10 @@ class JpegDecoder::Impl {
   char message_[JMSG_LENGTH_MAX] = {};
   int channels_ = 3;
   bool cmyk_ = false;
-  bool refuses_damage_ = false;
+  bool reject_damage_ = false;
   bool only_libjpeg_ = false;
-  bool by_libjpeg_ = false;
-  std::string_view bytes_;  // of the open image
+  bool used_libjpeg_ = false;
+  std::string_view bytes_;  // the file of the open image
   std::vector<uint8_t> row_;
   jpeg::BaselineScan scan_;
   jpeg::BaselineDecoder baseline_;
@@ -297,22 +308,22 @@ void JpegDecoder::Open(std::string_view bytes, const JpegOptions& options) {
 }
 int JpegDecoder::height() const { return impl_->height(); }
 int JpegDecoder::width() const { return impl_->width(); }
-bool JpegDecoder::by_libjpeg() const { return impl_->by_libjpeg(); }
-void JpegDecoder::Decode(const Region& window, Image* image, int divisor) {
-  impl_->Decode(window, image, divisor);
+bool JpegDecoder::used_libjpeg() const { return impl_->used_libjpeg(); }
+void JpegDecoder::Decode(const Region& region, Image* image, int divisor) {
+  impl_->Decode(region, image, divisor);
 }
 
 void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dct_method,
-                bool refuses_damage) {
+                bool reject_damage) {
   thread_local JpegDecoder decoder;
   decoder.Open(bytes,
-               {.channels = channels, .dct_method = dct_method, .refuses_damage = refuses_damage});
+               {.channels = channels, .dct_method = dct_method, .reject_damage = reject_damage});
   decoder.Decode({.height = decoder.height(), .width = decoder.width()}, image);
 }
 
 int JpegChannels(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
-  // Segments FF MARKER LENGTH(2) ..., where the length counts itself.
+  // Segments have the form FF MARKER LENGTH(2) ...; the length includes its own two bytes.
   for (size_t i = 2; i + 9 < bytes.size();) {
     if (byte(i) != 0xff) return 0;
     const int marker = byte(i + 1);

@@ -1,6 +1,8 @@
-// JPEG, decoded only where pixels are wanted: sound baseline images by io/jpeg, all others by
-// libjpeg-turbo, which reads all headers and decides what is an error. Where it is asked for, a GPU
-// decodes the baseline color images that it can.
+// JPEG decoding, restricted to the region that is wanted.
+//
+// libjpeg-turbo reads all headers and decides what is an error. Intact baseline images are decoded
+// by io/image/jpeg, which gives the same bits and is faster; all other images by libjpeg-turbo. On
+// request a GPU decodes those baseline color images that it supports.
 #pragma once
 
 #include <memory>
@@ -14,45 +16,50 @@ namespace carole::io {
 struct JpegOptions {
   int channels = 3;  // 1 or 3
   DctMethod dct_method = DctMethod::kIntegerFast;
-  bool only_libjpeg = false;  // otherwise io/jpeg decodes what it can, to the same pixels
-  // Of the coded data, too, to its end, by libjpeg; otherwise such an image is decoded to what it
-  // became, as TensorFlow does (but where it has markers within).
-  bool refuses_damage = false;
-  // Decodes what it can; must outlive the decoder. Null: the CPU decodes everything.
+  bool only_libjpeg = false;  // false: io/image/jpeg decodes what it can, to the same pixels
+  // Whether damaged coded data is an error. If true, libjpeg decodes, and reads the data to its
+  // end. If false, such an image is decoded to the pixels that the damage leads to, as in
+  // TensorFlow (except if there are markers within the data).
+  bool reject_damage = false;
+  // Makes a GPU decoder, which decodes what it can. Must outlive the JpegDecoder. Null: the CPU
+  // decodes everything.
   const ImageDecoderFactory* decoder_factory = nullptr;
-  bool scaling = false;  // LazyImage: Decode() may be asked for less than the whole size
+  bool scaling = false;  // whether LazyImage may decode at 1/2, 1/4 or 1/8 of the size
 };
 
-// A decoder that is used again and again by its thread: its buffers cost more than decoding a small
-// image. Memory is bounded whatever a file claims; so is the number of scans.
+// Decodes image after image for one thread. Reuse it: allocating its buffers costs more than
+// decoding a small image. Memory and the number of scans are limited, whatever a file claims.
 class JpegDecoder {
  public:
   JpegDecoder();
   ~JpegDecoder();
 
-  // Reads the header. `bytes` must outlive the calls of Decode(). Throws DataError for damage, for
-  // images without an end, and for those larger than 2^26 pixels.
+  // Opens an image and reads its header. `bytes` must outlive Decode(). Throws DataError if the
+  // header is damaged, the image has no end marker, or it has more than 2^26 pixels.
   void Open(std::string_view bytes, const JpegOptions& options);
 
   int height() const;
   int width() const;
 
-  // Decodes the window of the open image, which must lie within it, into `image`: the same pixels
-  // as that part of the whole picture. Rows below it are not even read, columns beside it are not
-  // transformed. Afterwards the image is no longer open. Throws DataError.
-  // divisor 2, 4 or 8: of the image at 1/divisor of its size, sides rounded up, whose pixels are
-  // about the means of divisor * divisor; libjpeg and io/jpeg then differ by a few levels.
-  void Decode(const Region& window, Image* image, int divisor = 1);
+  // Decodes a region of the open image, which must lie within it, to `image`. The pixels equal
+  // those of the same region in a full decode. Rows below the region are not read, and columns
+  // outside of it are not transformed. Afterwards the image is closed. Throws DataError.
+  //
+  // With divisor 2, 4 or 8, the region belongs to the image at 1/divisor of its size, with sides
+  // rounded up. A pixel is approximately the mean of divisor * divisor pixels. libjpeg and
+  // io/image/jpeg then differ by a few levels.
+  void Decode(const Region& region, Image* image, int divisor = 1);
 
-  // Whether the last Decode() was libjpeg's.
-  bool by_libjpeg() const;
+  // Whether libjpeg did the last Decode().
+  bool used_libjpeg() const;
 
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Channels that the first frame header names (1, 3, 4: CMYK or YCCK); 0 when there is none.
+// Returns the number of channels in the first frame header: 1, 3, or 4 (CMYK or YCCK). Returns 0 if
+// there is no frame header.
 int JpegChannels(std::string_view bytes);
 
 }  // namespace carole::io

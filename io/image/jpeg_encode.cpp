@@ -14,12 +14,13 @@
 namespace carole::io {
 namespace {
 
+// The state of one call of libjpeg's encoder.
 struct Encoder {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
   jmp_buf jump;
   char message[JMSG_LENGTH_MAX] = {};
-  unsigned char* bytes = nullptr;  // malloc'ed by libjpeg
+  unsigned char* bytes = nullptr;  // allocated with malloc by libjpeg
   unsigned long size = 0;
 
   Encoder() {
@@ -39,7 +40,8 @@ struct Encoder {
     std::free(bytes);
   }
 
-  // libjpeg reports errors by longjmp: no object with a destructor lives here.
+  // Returns false after an error; `message` then holds its text. libjpeg reports errors with
+  // longjmp, so this function has no local object with a destructor.
   bool Run(const ImageView& image, int quality) {
     if (setjmp(jump) != 0) return false;
     jpeg_mem_dest(&jpeg, &bytes, &size);
@@ -68,7 +70,7 @@ std::string EncodeJpeg(const ImageView& image, int quality) {
   CAROLE_CHECK(image.channels == 1 || image.channels == 3, "a JPEG of {} channels", image.channels);
   Encoder encoder;
   if (!encoder.Run(image, quality)) {
-    throw DataError(fmt::format("[io.image] jpeg: {}x{} cannot be encoded: {}", image.width,
+    throw DataError(fmt::format("[io.image] jpeg: cannot encode {}x{} pixels: {}", image.width,
                                 image.height, encoder.message));
   }
   return {reinterpret_cast<const char*>(encoder.bytes), encoder.size};

@@ -1,4 +1,4 @@
-// JPEGs from pixels.
+// JPEG encoding.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace carole::io {
 
-// A baseline JPEG of a gray or RGB image, chroma halved both ways as TensorFlow's encode_jpeg has
-// it. quality 1..100.
+// Returns a gray or RGB image as a baseline JPEG file. As in TensorFlow's encode_jpeg, chroma has
+// half the columns and rows (4:2:0). `quality` is 1 to 100. Throws DataError if libjpeg cannot
+// encode the image.
 std::string EncodeJpeg(const ImageView& image, int quality);
 
 }  // namespace carole::io

@@ -7,7 +7,7 @@
 namespace carole::io {
 namespace {
 
-// Adds the time of its life to a sum.
+// Adds the duration of its lifetime to a sum.
 class TimeAdder {
  public:
   explicit TimeAdder(std::chrono::nanoseconds& sum) : sum_(sum) {}
@@ -26,9 +26,9 @@ void LazyImage::Open(std::string_view bytes, const JpegOptions& options) {
   CAROLE_CHECK(options.channels == 1 || options.channels == 3,
                "images have 1 or 3 channels, not {}", options.channels);
   const TimeAdder adder(decode_time_);
-  jpeg_ = IsJpeg(bytes);
+  is_jpeg_ = IsJpeg(bytes);
   scaling_ = options.scaling;
-  if (jpeg_) {
+  if (is_jpeg_) {
     decoder_.Open(bytes, options);
     height_ = decoder_.height();
     width_ = decoder_.width();
@@ -40,38 +40,38 @@ void LazyImage::Open(std::string_view bytes, const JpegOptions& options) {
 }
 
 void LazyImage::Open(const ImageView& pixels) {
-  jpeg_ = false;
+  is_jpeg_ = false;
   pixels_ = pixels;
   height_ = pixels.height;
   width_ = pixels.width;
   channels_ = pixels.channels;
 }
 
-int LazyImage::DivisorFor(float times_smaller) const {
+int LazyImage::DivisorFor(float shrink_factor) const {
   int divisor = 1;
-  while (jpeg_ && scaling_ && divisor < 8 && static_cast<float>(2 * divisor) <= times_smaller)
+  while (is_jpeg_ && scaling_ && divisor < 8 && static_cast<float>(2 * divisor) <= shrink_factor)
     divisor *= 2;
   return divisor;
 }
 
-ImageView LazyImage::Decode(const Region& window, int divisor) {
+ImageView LazyImage::Decode(const Region& region, int divisor) {
   const TimeAdder adder(decode_time_);
-  if (jpeg_) {
-    decoder_.Decode(window, &window_, divisor);
-    return window_.view();
+  if (is_jpeg_) {
+    decoder_.Decode(region, &region_, divisor);
+    return region_.view();
   }
-  CAROLE_CHECK(divisor == 1 && window.top >= 0 && window.left >= 0 &&
-                   window.top + window.height <= height_ && window.left + window.width <= width_,
-               "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
-               window.left, height_, width_);
-  if (window.width == width_ && window.height == height_) return pixels_;
-  AllocateImage("window", window.height, window.width, channels_, &window_);
-  const size_t row_bytes = static_cast<size_t>(window.width) * channels_;
-  for (int y = 0; y < window.height; ++y) {
-    const int64_t from = (int64_t{window.top + y} * width_ + window.left) * channels_;
-    std::copy_n(pixels_.pixels + from, row_bytes, window_.pixels.data() + y * row_bytes);
+  CAROLE_CHECK(divisor == 1 && region.top >= 0 && region.left >= 0 &&
+                   region.top + region.height <= height_ && region.left + region.width <= width_,
+               "region of {}x{} at ({}, {}) in an image of {}x{}", region.height, region.width,
+               region.top, region.left, height_, width_);
+  if (region.width == width_ && region.height == height_) return pixels_;
+  AllocateImage("region", region.height, region.width, channels_, &region_);
+  const size_t row_bytes = static_cast<size_t>(region.width) * channels_;
+  for (int y = 0; y < region.height; ++y) {
+    const int64_t from = (int64_t{region.top + y} * width_ + region.left) * channels_;
+    std::copy_n(pixels_.pixels + from, row_bytes, region_.pixels.data() + y * row_bytes);
   }
-  return window_.view();
+  return region_.view();
 }
 
 }  // namespace carole::io

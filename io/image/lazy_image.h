@@ -1,4 +1,5 @@
-// An image whose size is known and whose pixels are decoded when, and only where, they are wanted.
+// An image whose size is known, and whose pixels are decoded on demand: only the region that the
+// caller asks for.
 #pragma once
 
 #include <chrono>
@@ -9,44 +10,45 @@
 
 namespace carole::io {
 
-// One for each thread, opened for image after image: it keeps its memory and its decoder.
+// A thread opens one LazyImage for image after image, because it keeps its memory and its decoder.
 class LazyImage {
  public:
   LazyImage() = default;
   explicit LazyImage(const ImageView& pixels) { Open(pixels); }
 
-  // Reads the header of a JPEG, or the whole of a PNG. `bytes` must outlive Decode(). Throws
-  // DataError as DecodeImage().
+  // Opens an image file: reads the header of a JPEG, or decodes all of a PNG. `bytes` must outlive
+  // Decode(). Throws DataError as DecodeImage().
   void Open(std::string_view bytes, const JpegOptions& options);
-  // Pixels that are decoded already; they must outlive Decode().
+  // Opens pixels that are already decoded; they must outlive Decode() and its result.
   void Open(const ImageView& pixels);
 
   int height() const { return height_; }
   int width() const { return width_; }
   int channels() const { return channels_; }
 
-  // What Decode() may divide the size by when the image is to become so many times smaller: 2, 4 or
-  // 8 in JPEGs that were opened for scaling, else 1.
-  int DivisorFor(float times_smaller) const;
+  // Returns the largest divisor for Decode() if the caller will shrink the image by this factor. It
+  // is at most `shrink_factor`: 1, 2, 4 or 8 for a JPEG that was opened with options.scaling,
+  // else 1.
+  int DivisorFor(float shrink_factor) const;
 
-  // The pixels of a window, which must lie within the image, at 1/divisor of its size (jpeg.h);
-  // valid until the next call of a function of this object. At most once after an Open(). Throws
-  // DataError.
-  ImageView Decode(const Region& window, int divisor = 1);
+  // Decodes a region of the image at 1/divisor of its size (see JpegDecoder::Decode); the region
+  // must lie within that image. The result is valid until the next call of a function of this
+  // object. Call it at most once after Open(). Throws DataError.
+  ImageView Decode(const Region& region, int divisor = 1);
   ImageView DecodeAll() { return Decode({.height = height_, .width = width_}); }
 
-  // Spent in Open() and Decode() since the first.
+  // Time spent in all calls of Open() and Decode().
   std::chrono::nanoseconds decode_time() const { return decode_time_; }
 
  private:
-  bool jpeg_ = false;
+  bool is_jpeg_ = false;
   bool scaling_ = false;
   int height_ = 0;
   int width_ = 0;
   int channels_ = 0;
-  ImageView pixels_;  // of the whole image unless jpeg_
-  Image whole_;
-  Image window_;
+  ImageView pixels_;  // the whole image, unless is_jpeg_
+  Image whole_;       // a decoded PNG
+  Image region_;      // the result of Decode()
   JpegDecoder decoder_;
   std::chrono::nanoseconds decode_time_{0};
 };

@@ -1,5 +1,5 @@
-// PNG through libpng. libpng reports errors by longjmp: each function below that calls setjmp holds
-// no object with a destructor, and memory is owned by its caller.
+// PNG decoding and encoding with libpng. libpng reports errors with longjmp. So each function below
+// that calls setjmp has no local object with a destructor, and its caller owns the memory.
 #include <fmt/format.h>
 #include <png.h>
 
@@ -13,11 +13,11 @@
 namespace carole::io {
 namespace {
 
-// What libpng's callbacks share with the code that calls it.
+// State that libpng's callbacks share with the code that calls libpng.
 struct PngState {
   jmp_buf jump;
   char message[128] = {};
-  std::string_view unread;         // reading: what is left of the file
+  std::string_view unread;         // reading: the rest of the file
   std::string* written = nullptr;  // writing: receives the file
 };
 
@@ -27,11 +27,11 @@ struct PngState {
   longjmp(state->jump, 1);
 }
 
-void OnWarning(png_structp, png_const_charp) {}  // of ancillary chunks, which do not matter here
+void OnWarning(png_structp, png_const_charp) {}  // only about ancillary chunks
 
 void OnRead(png_structp png, png_bytep out, size_t count) {
   auto* state = static_cast<PngState*>(png_get_io_ptr(png));
-  if (state->unread.size() < count) png_error(png, "the file ends too early");
+  if (state->unread.size() < count) png_error(png, "truncated file");
   std::memcpy(out, state->unread.data(), count);
   state->unread.remove_prefix(count);
 }
@@ -42,7 +42,7 @@ class PngReader {
     state_.unread = bytes;
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state_, OnError, OnWarning);
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
-    CAROLE_CHECK(info_ != nullptr, "libpng cannot start");
+    CAROLE_CHECK(info_ != nullptr, "png_create_read_struct failed");
     png_set_read_fn(png_, &state_, OnRead);
   }
   PngReader(const PngReader&) = delete;
@@ -62,7 +62,8 @@ class PngReader {
   }
 
  private:
-  // Reads what stands before the pixels and asks for `channels` channels of 8 bits.
+  // Reads everything before the pixels and requests `channels` channels of 8 bits. Returns false
+  // after an error.
   bool ReadHeader(int channels) {
     if (setjmp(state_.jump) != 0) return false;
     png_set_user_limits(png_, PNG_USER_WIDTH_MAX, PNG_USER_HEIGHT_MAX);
@@ -82,6 +83,7 @@ class PngReader {
     return true;
   }
 
+  // Returns false after an error.
   bool ReadRows(png_bytepp rows) {
     if (setjmp(state_.jump) != 0) return false;
     png_read_image(png_, rows);
@@ -98,6 +100,7 @@ class PngReader {
   png_infop info_ = nullptr;
 };
 
+// Returns false after an error.
 bool Write(png_structp png, png_infop info, PngState& state, const ImageView& image) {
   if (setjmp(state.jump) != 0) return false;
   png_set_IHDR(png, info, image.width, image.height, 8,
@@ -123,7 +126,7 @@ std::string EncodePng(const ImageView& image) {
   state.written = &file;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &state, OnError, OnWarning);
   png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
-  CAROLE_CHECK(info != nullptr, "libpng cannot start");
+  CAROLE_CHECK(info != nullptr, "png_create_write_struct failed");
   const auto append = [](png_structp p, png_bytep data, size_t count) {
     static_cast<PngState*>(png_get_io_ptr(p))
         ->written->append(reinterpret_cast<char*>(data), count);

@@ -1,8 +1,8 @@
-// Resizing as TensorFlow 1 does it: align_corners=False and no half-pixel centers, so that output
-// place i reads the source at i * (in / out).
+// Image resizing as in TensorFlow 1: align_corners=False and no half-pixel centers, so output pixel
+// i reads the source at coordinate i * (in / out).
 //
-// Most images take one pass: bytes are decoded only where the output needs them, resized
-// bilinearly, mirrored, distorted in color, normalized and written, row by row.
+// ResizeBilinear() does nearly everything that training needs in one pass over the image. It
+// decodes only the needed part, resizes, flips, distorts colors and normalizes, row by row.
 #pragma once
 
 #include <array>
@@ -14,51 +14,58 @@
 
 namespace carole::io {
 
-// One direction of a resize: what places [first, first + count) of `out` places read of `in`.
+// One direction of a resize: `in` pixels are resized to `out` pixels, of which the pixels
+// [first, first + count) are computed.
 struct ResizeAxis {
   int in = 0;
   int out = 0;
   int first = 0;
   int count = 0;
-  bool mirrored = false;  // the last place comes first
+  bool mirrored = false;  // whether the computed pixels are written in reverse order
 };
 
-// What is done to the values of a resized image.
+// The operations on the values of a resized image, in this order.
 struct PixelMap {
-  float unit = 1;                   // bytes are multiplied by this before all else
-  bool distort = false;             // three channels only:
-  float brightness = 0;             //   added,
-  float saturation = 1;             //   TensorFlow's adjust_saturation, then clipped to [0, 1]
-  std::array<float, 3> subtract{};  // of each channel, at last (with `distort`: all the same)
-  float multiply = 1;               // then
+  float unit = 1;                   // before resizing, bytes are multiplied by this
+  bool distort = false;             // whether the next two apply; needs three channels
+  float brightness = 0;             //   is added
+  float saturation = 1;             //   as tf.image.adjust_saturation, then clamped to [0, 1]
+  std::array<float, 3> subtract{};  // per channel; with `distort` all three must be equal
+  float multiply = 1;               // at the end
 };
 
 struct ResizeTask {
-  Region source;  // of the picture: what is resized; axes are within it
+  Region source;  // the part of the image that is resized; rows.in and columns.in are its size
   ResizeAxis rows;
   ResizeAxis columns;
   PixelMap map;
 };
 
-// Bilinear, fused as above. Decodes `picture`, at the least size that is not below the output's
-// where it was opened for scaling. out is (rows.count, columns.count, channels).
-void ResizeBilinear(const ResizeTask& task, LazyImage& picture, std::span<float> out);
+// Resizes bilinearly, fused with all operations of `task`. Decodes `image`; if it was opened for
+// scaling, at the smallest size that is not below the output's. Writes `out`, which has the shape
+// (rows.count, columns.count, channels). Throws DataError if the image cannot be decoded.
+void ResizeBilinear(const ResizeTask& task, LazyImage& image, std::span<float> out);
 
-// The other methods of Inception's slow mode, on floats: in (height, width, channels) to out
-// (out_height, out_width, channels).
+// An image of floats: (height, width, channels), row-major.
 struct FloatImage {
   int height = 0;
   int width = 0;
   int channels = 3;
   std::vector<float> values;
 };
-enum class ResizeMethod { kBilinear, kNearest, kBicubic, kArea };  // numbered as tf.image has them
+
+// The numbers equal those of tf.image.ResizeMethod.
+enum class ResizeMethod { kBilinear, kNearest, kBicubic, kArea };
+
+// Resizes to (out_height, out_width, channels) with any of TensorFlow's methods, which Inception's
+// preprocessing needs when it is not in fast mode. Slower than ResizeBilinear().
 FloatImage Resize(const FloatImage& in, int out_height, int out_width, ResizeMethod method);
 
-// bytes * unit.
+// Returns the image's bytes multiplied by `unit`.
 FloatImage ToFloats(const ImageView& image, float unit);
 
-// bytes = values * scale + offset[channel], rounded, and cut to 0..255.
+// Computes bytes = values * scale + offset[channel], rounded and clamped to 0..255. `values` and
+// `bytes` have the same size; channels alternate.
 void ToBytes(std::span<const float> values, int channels, float scale,
              const std::array<float, 3>& offset, std::span<uint8_t> bytes);
 

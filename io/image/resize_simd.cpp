@@ -1,5 +1,5 @@
-// Compiled once for each x86-64 level (carole_simd_source). Products and sums stay apart
-// (-ffp-contract=off), so that all levels give the same bits, which are TensorFlow's.
+// Compiled once for each x86-64 level (carole_simd_source). Products and sums are not fused
+// (-ffp-contract=off), so all levels give the same bits, which are TensorFlow's.
 #include "io/image/resize_simd.h"
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace carole::io::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-// Pixels of three values are read and written as four; the fourth is the next pixel's first, or the
-// slack behind the row.
+// A pixel of three values is read and written as a vector of four. The fourth value is the first
+// one of the next pixel, or the slack after the row (kRowSlack).
 using Pixel = float __attribute__((vector_size(16)));
 
 Pixel LoadPixel(const float* from) {
@@ -46,8 +46,8 @@ void LerpColumns3(const float* row, const ColumnLerp& columns, float* out) {
   }
 }
 
-// Saturation scales the distance of each channel to the largest one, v; TensorFlow does the same by
-// way of HSV, where S = (v - smallest) / v is cut at 1 and is 0 when v is not positive.
+// Saturation scales the distance of each channel from the largest channel, v. TensorFlow does the
+// same through HSV: S = (v - smallest) / v is clamped to at most 1, and is 0 if v is not positive.
 void DistortAndFinish(const float* __restrict in, size_t count, const RowFinish& finish,
                       float* __restrict out) {
   const float brightness = finish.brightness;
@@ -81,7 +81,7 @@ void LerpRows(const float* above, const float* below, float fraction, size_t cou
     }
     return;
   }
-  constexpr size_t kBlock = 192;  // a multiple of three: stays in the first cache
+  constexpr size_t kBlock = 192;  // a multiple of three; fits into the first-level cache
   float values[kBlock];
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t length = std::min(kBlock, count - begin);

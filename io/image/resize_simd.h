@@ -1,4 +1,4 @@
-// The row loops of resize.cpp, once for each x86-64 level.
+// The row loops of resize.cpp, compiled once for each x86-64 level.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,12 @@
 
 namespace carole::io {
 
-// Behind each row of floats that is read or written by pixels of three values.
+// Number of additional floats after each row whose pixels of three values are read or written as
+// vectors of four.
 inline constexpr size_t kRowSlack = 1;
 
-// Sources of the pixels of an output row: value = row[lower] + (row[upper] - row[lower]) *
-// fraction, for each channel. Indices count values, not pixels.
+// The sources of an output row's pixels: value = row[lower] + (row[upper] - row[lower]) * fraction,
+// for each channel. The indices count values, not pixels.
 struct ColumnLerp {
   const int32_t* lower;
   const int32_t* upper;
@@ -18,12 +19,12 @@ struct ColumnLerp {
   size_t pixels;
 };
 
-// What happens to the values of a row at last: out = (value - subtract[i]) * multiply.
+// The last operations on the values of a row: out = (value - subtract[i]) * multiply.
 struct RowFinish {
-  const float* subtract;  // for each value of a row
+  const float* subtract;  // one element for each value of a row
   float multiply;
-  // Color, for three channels: value + brightness, then saturation about the largest channel, then
-  // clipped to [0, 1].
+  // Color distortion before that, for three channels: adds brightness, scales the saturation
+  // relative to the largest channel, then clamps to [0, 1].
   bool distort = false;
   float brightness = 0;
   float saturation = 1;
@@ -32,12 +33,13 @@ struct RowFinish {
 struct ResizeKernels {
   // out[i] = in[i] * unit
   void (*bytes_to_floats)(const uint8_t* in, size_t count, float unit, float* out);
-  // out[i] = in[i] * scale + offset[i], rounded, and cut to 0..255
+  // out[i] = in[i] * scale + offset[i], rounded and clamped to 0..255
   void (*floats_to_bytes)(const float* in, size_t count, float scale, const float* offset,
                           uint8_t* out);
+  // Resizes a row horizontally, with 1 or 3 channels. `row` and `out` need kRowSlack.
   void (*lerp_columns_1)(const float* row, const ColumnLerp& columns, float* out);
   void (*lerp_columns_3)(const float* row, const ColumnLerp& columns, float* out);
-  // out = finish(above + (below - above) * fraction), `pixels` of `channels` values.
+  // out[i] = finish(above[i] + (below[i] - above[i]) * fraction), for `count` values.
   void (*lerp_rows)(const float* above, const float* below, float fraction, size_t count,
                     const RowFinish& finish, float* out);
 };

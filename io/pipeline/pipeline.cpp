@@ -1,3 +1,76 @@
+// Turns shards into batches: threads read, decode and preprocess ahead of the trainer.
+//
+// The task
+//
+// The trainer asks for batch after batch and should never wait. Decoding takes much longer for a
+// large photo than for a small one, so threads must share the work evenly. The batches must be the
+// same, bit for bit, for any number of threads. A run must be able to start at any position. Memory
+// must stay bounded, and bad records must be skipped or reported with their location.
+//
+// The ring of slots
+//
+// A slot holds one batch: images (or pixels), labels, and the plan, which is the record number of
+// each row. There are depth + 1 slots; batch b lives in slot b % (depth + 1). All memory is
+// allocated once. A slot goes through four phases:
+//
+//   1. Planned (consumer, Plan()): the records of all rows are written, and planned_ is
+//      incremented.
+//   2. Filled (threads, FillRow()): each row is read, decoded and preprocessed into its place.
+//   3. Finished (consumer, FinishBatch()): failed rows are removed or thrown, and records are
+//      counted.
+//   4. In use (trainer): until the second call of Next() after the one that returned it, because a
+//      step is launched before the previous one has ended. Then the slot is planned again.
+//
+// The consumer is the thread that calls Next(). Only it plans, so the plan needs no lock.
+//
+// Tickets
+//
+// All threads draw tickets from one atomic counter, next_row_. Ticket t means row t % local_batch
+// of batch t / local_batch. So all threads work on the oldest unfinished batch first, and a thread
+// that got a small image simply takes the next ticket. Handing whole batches to threads would be
+// simpler. But then the first batch would take as long as one thread needs for all of its rows. The
+// counter is the only thing that threads share while there is work. The mutex is for sleeping,
+// waking, and recording failures.
+//
+// Example: local_batch 4, depth 4, so 5 slots, and 2 threads A and B. The constructor plans batches
+// 0 to 4.
+//
+//   ticket  0 1 2 3 | 4 5 6 7 | ...  | 16 .. 19 | 20
+//   batch   0       | 1       |      | 4        | 5
+//   slot    0       | 1       |      | 4        | 0
+//   thread  A B A B | B A A B |      | ...      | A waits until planned_ > 5
+//
+// Ticket 20 belongs to batch 5, whose slot 0 is still in use. The first two calls of Next() return
+// batches 0 and 1 and plan nothing. The third call knows that the trainer is done with batch 0. It
+// plans batch 5 into slot 0, wakes A, and returns batch 2. While the trainer holds batches 1 and 2,
+// the threads work on 3, 4 and 5.
+//
+// The thread that finishes the last row of a batch wakes the consumer. It notifies under the mutex,
+// because the consumer may be between its test and its wait.
+//
+// Why the number of threads changes nothing
+//
+//   - The plan depends only on (seed, epoch, position, rank, size); see sharding.h.
+//   - The random numbers of a row depend only on (seed, epoch, record).
+//   - Each row is written to its own place, whichever thread computes it.
+//   - Failures arrive in any order. They are sorted by row before any is counted, skipped or
+//     thrown.
+//
+// The number of ranks changes only which rank and row a record goes to.
+//
+// Bad records
+//
+// A failure is kept with its row and handled when its batch is finished, never earlier. So the
+// error arrives at the same batch for any number of threads. With max_bad_records = 0 the first
+// failed row is thrown, and every later call of Next() throws it again. Otherwise the last valid
+// row moves to the place of the failed one, and `valid` decreases by one. Rows at the end of a
+// short batch only repeat records that count elsewhere. If such a row fails, nothing is counted.
+//
+// Block shuffle
+//
+// With shuffle_block_records > 0 the records of a window lie in few long blocks (sharding.h).
+// Plan() passes the records of the next window to ReadAhead, whose thread asks the operating system
+// to read them. So a slow disk reads long blocks before the threads need them.
 #include "io/pipeline/pipeline.h"
 
 #include <fmt/format.h>
@@ -25,19 +98,18 @@
 namespace carole::io {
 namespace {
 
-// A batch of the ring. Planned by the consumer, filled by the threads, read by the consumer, in
-// turn.
+// One batch of the ring.
 struct Slot {
-  std::vector<float> images;    // or
-  std::vector<uint8_t> pixels;  // these
+  std::vector<float> images;    // empty if the batch has pixels
+  std::vector<uint8_t> pixels;  // empty if the batch has images
   std::vector<int32_t> labels;
-  std::vector<int64_t> records;  // the plan: record of each row
+  std::vector<int64_t> records;  // the plan: the record number of each row
   Batch batch;
-  std::atomic<int64_t> rows_left{0};
-  std::vector<std::pair<int64_t, std::exception_ptr>> failures;  // of rows, in no order
+  std::atomic<int64_t> rows_left{0};                             // rows that are not filled yet
+  std::vector<std::pair<int64_t, std::exception_ptr>> failures;  // (row, error), unordered
 };
 
-// Of a record's number, for EpochCounts::hash.
+// The term of one record in EpochCounts::hash.
 uint64_t HashOf(int64_t record) { return SplitMix64(static_cast<uint64_t>(record)); }
 
 class Pipeline : public BatchSource {
@@ -55,7 +127,7 @@ class Pipeline : public BatchSource {
         next_plan_{options.start_epoch, options.start_position},
         slots_(static_cast<size_t>(options.depth) + 1) {
     for (Slot& slot : slots_) {
-      const auto values = static_cast<size_t>(options.local_batch * reader_.image_values());
+      const auto values = static_cast<size_t>(options.local_batch * reader_.values_per_image());
       slot.images.resize(options.dtype == DType::kU8 ? 0 : values);
       slot.pixels.resize(options.dtype == DType::kU8 ? values : 0);
       slot.labels.resize(static_cast<size_t>(options.local_batch));
@@ -65,7 +137,8 @@ class Pipeline : public BatchSource {
     start_ = next_plan_;
     if (order_options_.shuffle && order_options_.block_records > 0)
       read_ahead_ = std::make_unique<ReadAhead>(reader_);
-    CAROLE_CHECK(next_plan_.position >= 0, "start at {} in an epoch", next_plan_.position);
+    CAROLE_CHECK(next_plan_.position >= 0, "pipeline: negative start position {}",
+                 next_plan_.position);
     for (size_t i = 0; i < slots_.size(); ++i) Plan();
     for (int t = 0; t < options.threads; ++t) {
       threads_.emplace_back([this](const std::stop_token& stop) { Work(stop); });
@@ -73,20 +146,20 @@ class Pipeline : public BatchSource {
   }
 
   ~Pipeline() override {
-    for (std::jthread& thread : threads_) thread.request_stop();  // wakes those that wait
+    for (std::jthread& thread : threads_) thread.request_stop();  // also wakes waiting threads
   }
 
   const Batch* Next() override {
     if (failure_) std::rethrow_exception(failure_);
-    if (next_batch_ > 1) Plan();  // the last batch but one is given back
+    if (next_batch_ > 1) Plan();  // into the slot of the batch before the last one
     if (next_batch_ == planned_.load()) return nullptr;
     Slot& slot = slots_[next_batch_ % slots_.size()];
     {
       std::unique_lock lock(mutex_);
-      ready_.wait(lock, [&] { return slot.rows_left.load() == 0; });
+      batch_filled_.wait(lock, [&] { return slot.rows_left.load() == 0; });
     }
     try {
-      Settle(slot);
+      FinishBatch(slot);
     } catch (...) {
       failure_ = std::current_exception();
       throw;
@@ -95,13 +168,12 @@ class Pipeline : public BatchSource {
     return &slot.batch;
   }
 
-  // All records, less those that came before the place where this pipeline began.
   EpochCounts ExpectedCounts(int64_t epoch) const override {
     EpochCounts counts{.seen = sharing_.num_records};
     for (int64_t record = 0; record < sharing_.num_records; ++record) counts.hash += HashOf(record);
     if (epoch != start_.epoch || start_.position == 0) return counts;
     const EpochOrder order(sharing_.num_records, order_options_, epoch);
-    for (int64_t place = 0; place < start_.position; ++place) counts.hash -= HashOf(order[place]);
+    for (int64_t i = 0; i < start_.position; ++i) counts.hash -= HashOf(order[i]);
     counts.seen -= start_.position;
     return counts;
   }
@@ -110,20 +182,20 @@ class Pipeline : public BatchSource {
   InputCounters counters() const override { return counters_.ToCounters(); }
 
  private:
-  // Plans the next batch of the run into the next slot, which must be free. Does nothing after the
-  // end of one pass.
+  // Plans the next batch of the run into the next slot, which must be free. Does nothing if the
+  // pipeline makes a single pass and all of its batches are planned.
   void Plan() {
     if (!options_.repeat && next_plan_.epoch != options_.start_epoch) return;
     if (!order_ || order_epoch_ != next_plan_.epoch) {
       order_.emplace(sharing_.num_records, order_options_, next_plan_.epoch);
       order_epoch_ = next_plan_.epoch;
     }
-    if (read_ahead_) AskAhead();
+    if (read_ahead_) PrefetchNextWindow();
     const BatchShare share = ShareOf(sharing_, next_plan_.epoch, next_plan_.position);
-    next_plan_ = After(sharing_, share);
+    next_plan_ = PositionAfter(sharing_, share);
     Slot& slot = slots_[planned_.load() % slots_.size()];
     for (int64_t row = 0; row < options_.local_batch; ++row)
-      slot.records[row] = (*order_)[share.PlaceOf(row)];
+      slot.records[row] = (*order_)[share.PositionOf(row)];
     slot.batch = {.images = slot.images,
                   .pixels = slot.pixels,
                   .labels = slot.labels,
@@ -139,29 +211,30 @@ class Pipeline : public BatchSource {
       const std::lock_guard lock(mutex_);
       ++planned_;
     }
-    planned_more_.notify_all();
+    batch_planned_.notify_all();
   }
 
-  // Asks for this rank's records of the next window of a block shuffle.
-  void AskAhead() {
+  // Prefetches this rank's records up to one window of the block shuffle ahead of the plan.
+  void PrefetchNextWindow() {
     const int64_t window = order_options_.window_records();
-    if (ahead_.epoch != next_plan_.epoch) ahead_ = next_plan_;
-    while (ahead_.epoch == next_plan_.epoch && ahead_.position < next_plan_.position + window) {
+    if (prefetched_.epoch != next_plan_.epoch) prefetched_ = next_plan_;
+    while (prefetched_.epoch == next_plan_.epoch &&
+           prefetched_.position < next_plan_.position + window) {
       std::vector<int64_t> records;
-      const int64_t end = ahead_.position + window;
-      while (ahead_.epoch == next_plan_.epoch && ahead_.position < end) {
-        const BatchShare share = ShareOf(sharing_, ahead_.epoch, ahead_.position);
+      const int64_t end = prefetched_.position + window;
+      while (prefetched_.epoch == next_plan_.epoch && prefetched_.position < end) {
+        const BatchShare share = ShareOf(sharing_, prefetched_.epoch, prefetched_.position);
         for (int64_t row = 0; row < share.valid; ++row)
-          records.push_back((*order_)[share.PlaceOf(row)]);
-        ahead_ = After(sharing_, share);
+          records.push_back((*order_)[share.PositionOf(row)]);
+        prefetched_ = PositionAfter(sharing_, share);
       }
-      read_ahead_->Ask(std::move(records));
+      read_ahead_->Prefetch(std::move(records));
     }
   }
 
-  // Counts the records of a finished batch and takes out those that failed, or throws the first
-  // failure when it may not be skipped.
-  void Settle(Slot& slot) {
+  // Counts the records of a filled batch and removes the rows that failed. Throws the first failure
+  // that may not be skipped.
+  void FinishBatch(Slot& slot) {
     Batch& batch = slot.batch;
     if (batch.epoch != counts_epoch_) counts_ = {};
     counts_epoch_ = batch.epoch;
@@ -173,7 +246,7 @@ class Pipeline : public BatchSource {
         std::rethrow_exception(error);
       } catch (const BadRecordError& bad) {
         if (options_.max_bad_records == 0) throw;
-        if (row < planned) Skip(bad);  // rows behind repeat records that count elsewhere
+        if (row < planned) Skip(bad);  // later rows repeat records that count elsewhere
       }
     }
     for (int64_t row = 0; row < planned; ++row) counts_.hash += HashOf(slot.records[row]);
@@ -192,10 +265,10 @@ class Pipeline : public BatchSource {
     LogWarning("io.pipeline", "skipped: {}", WithoutTag(bad.what()));
   }
 
-  // The last row that counts takes its place.
+  // Replaces a row by the last valid row, which then is no longer valid.
   void RemoveRow(Slot& slot, int64_t row) {
     const int64_t last = --slot.batch.valid;
-    const int64_t values = reader_.image_values();
+    const int64_t values = reader_.values_per_image();
     const auto move = [&](auto& images) {
       if (row != last && !images.empty())
         std::copy_n(images.begin() + last * values, values, images.begin() + row * values);
@@ -205,6 +278,7 @@ class Pipeline : public BatchSource {
     slot.labels[row] = slot.labels[last];
   }
 
+  // The loop of a thread: claims and fills row after row.
   void Work(const std::stop_token& stop) {
     SampleReader::Scratch scratch;
     while (!stop.stop_requested()) {
@@ -212,14 +286,14 @@ class Pipeline : public BatchSource {
       const int64_t batch = ticket / options_.local_batch;
       if (batch >= planned_.load()) {
         std::unique_lock lock(mutex_);
-        if (!planned_more_.wait(lock, stop, [&] { return batch < planned_.load(); })) return;
+        if (!batch_planned_.wait(lock, stop, [&] { return batch < planned_.load(); })) return;
       }
       FillRow(slots_[batch % slots_.size()], ticket % options_.local_batch, scratch);
     }
   }
 
   void FillRow(Slot& slot, int64_t row, SampleReader::Scratch& scratch) {
-    const auto values = static_cast<size_t>(reader_.image_values());
+    const auto values = static_cast<size_t>(reader_.values_per_image());
     const auto read = [&](auto& images) {
       reader_.Read(slot.records[row], slot.batch.epoch, scratch,
                    std::span(images).subspan(row * values, values), &slot.labels[row], counters_);
@@ -236,8 +310,8 @@ class Pipeline : public BatchSource {
       slot.failures.emplace_back(row, std::current_exception());
     }
     if (slot.rows_left.fetch_sub(1) == 1) {
-      const std::lock_guard lock(mutex_);  // the consumer may stand between its test and its wait
-      ready_.notify_one();
+      const std::lock_guard lock(mutex_);  // the consumer may be between its test and its wait
+      batch_filled_.notify_one();
     }
   }
 
@@ -246,31 +320,31 @@ class Pipeline : public BatchSource {
   const Sharing sharing_;
   StageCounters counters_;
 
-  // The consumer's own.
+  // Used by the consumer only.
   const OrderOptions order_options_;
-  DataPosition next_plan_;
-  DataPosition start_;
-  DataPosition ahead_{-1, 0};  // what has been asked for of a block shuffle
-  std::optional<EpochOrder> order_;
+  DataPosition next_plan_;           // where the next batch to be planned begins
+  DataPosition start_;               // where the first batch began
+  DataPosition prefetched_{-1, 0};   // block shuffle: records before this were prefetched
+  std::optional<EpochOrder> order_;  // of order_epoch_
   int64_t order_epoch_ = -1;
-  int64_t next_batch_ = 0;      // that Next() gives, counted from the start of this pipeline
-  std::exception_ptr failure_;  // given once, given again
-  EpochCounts counts_;          // of the batches given of counts_epoch_
+  int64_t next_batch_ = 0;      // number of the batch that Next() returns next; the first is 0
+  std::exception_ptr failure_;  // thrown once; later calls of Next() throw it again
+  EpochCounts counts_;          // of the batches of counts_epoch_ that Next() returned
   int64_t counts_epoch_ = -1;
 
   std::unique_ptr<ReadAhead> read_ahead_;
   std::vector<Slot> slots_;
-  std::atomic<int64_t> planned_{0};   // batches
-  std::atomic<int64_t> next_row_{0};  // over all batches, to be claimed
+  std::atomic<int64_t> planned_{0};   // number of batches planned so far
+  std::atomic<int64_t> next_row_{0};  // the next ticket
   std::mutex mutex_;
-  std::condition_variable_any planned_more_;
-  std::condition_variable ready_;
-  std::vector<std::jthread> threads_;  // last: ends before what it uses
+  std::condition_variable_any batch_planned_;
+  std::condition_variable batch_filled_;
+  std::vector<std::jthread> threads_;  // last member: threads end before what they use
 };
 
 void CheckOptions(const PipelineOptions& options) {
   CAROLE_CHECK(options.dataset != nullptr && options.preprocessing != nullptr,
-               "a pipeline of no dataset or preprocessing");
+               "pipeline: dataset or preprocessing is not set");
   CAROLE_CHECK(options.local_batch > 0 && options.threads > 0 && options.depth > 0,
                "a pipeline of batches of {}, {} threads, {} deep", options.local_batch,
                options.threads, options.depth);

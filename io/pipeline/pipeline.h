@@ -1,13 +1,9 @@
-// The way from shards to batches: threads read, decode and preprocess ahead of the trainer.
+// The input pipeline: turns shards into batches, with threads that read, decode and preprocess
+// ahead of the trainer. The essay in pipeline.cpp explains how.
 //
-//   consumer (Next)                 decode threads
-//   plans batch b+depth into the    claim row after row of the planned batches, in order, by one
-//   atomic counter; slot that it gives back         the thread that finishes a batch's last row
-//   reports it ready
-//
-// The plan (which record goes to which row) and each row's random numbers depend on the options
-// only, so the number of threads changes nothing, and with the number of ranks only the place of a
-// row changes.
+// The plan (which record goes to which row) and the random numbers of each row depend only on the
+// options. So the number of threads changes nothing. The number of ranks changes only which rank
+// and row a record goes to.
 #pragma once
 
 #include <filesystem>
@@ -22,29 +18,33 @@ namespace carole::io {
 
 struct PipelineOptions : SampleOptions {
   std::filesystem::path dataset_dir;
-  std::filesystem::path
-      work_dir;  // takes the record index when dataset_dir is read-only; may be empty
+  // Where the record index is written if dataset_dir is read-only; may be empty.
+  std::filesystem::path work_dir;
   std::string split;
-  DType dtype = DType::kF32;  // of images; kU8: bytes that the net normalizes (NormalizationOf())
+  // The type of images. kU8: bytes, which the net normalizes (NormalizationOf()).
+  DType dtype = DType::kF32;
   int64_t local_batch = 0;
   int rank = 0;
-  int size = 1;
+  int size = 1;  // number of ranks
   bool shuffle = false;
-  bool repeat = false;  // epoch after epoch; otherwise one pass, then nullptr
-  int64_t start_epoch =
-      0;  // where a run goes on: Batch::next_epoch and next_position of the batch before.
-  int64_t start_position = 0;  // Any position in [0, num_samples].
-  // Records are shuffled in runs of this many neighbors, for disks that are slow at seeking
-  // (sharding.h); 0: freely.
+  bool repeat = false;  // true: epoch after epoch; false: one pass, then nullptr
+  // Where a resumed run continues: next_epoch and next_position of its last Batch. The position may
+  // be any in [0, num_samples].
+  int64_t start_epoch = 0;
+  int64_t start_position = 0;
+  // 0: a full shuffle. Otherwise a block shuffle with blocks of this many consecutive records, for
+  // disks with slow seeks (sharding.h).
   int64_t shuffle_block_records = 0;
-  // Records of an epoch that each rank may skip, with a warning; 0: the first bad one is an error.
+  // How many bad records per epoch each rank may skip, with a warning. 0: the first bad record is
+  // an error.
   int64_t max_bad_records = 0;
   int threads = 1;
-  int depth = 4;  // batches in memory, beside one that the consumer still has
+  int depth = 4;  // batches in memory, not counting one that the trainer may still hold
 };
 
-// Finds the shards, loads or builds their index, starts the threads. Throws UsageError, DataError
-// or DiskError.
+// Finds the shards, loads or builds their index, and starts the threads. Throws UsageError for
+// options that do not fit, DataError for bad shards, DiskError if something cannot be read or
+// written.
 std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options);
 
 }  // namespace carole::io

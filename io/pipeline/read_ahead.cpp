@@ -4,7 +4,7 @@
 
 namespace carole::io {
 
-void ReadAhead::Ask(std::vector<int64_t> records) {
+void ReadAhead::Prefetch(std::vector<int64_t> records) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(records));

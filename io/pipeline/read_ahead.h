@@ -1,4 +1,4 @@
-// Tells the operating system, from a thread of its own, which records will be read soon.
+// Tells the operating system, from a separate thread, which records will be read soon.
 #pragma once
 
 #include <condition_variable>
@@ -13,12 +13,12 @@ namespace carole::io {
 
 class ReadAhead {
  public:
-  // `reader` must outlive this.
+  // `reader` must outlive this object.
   explicit ReadAhead(const SampleReader& reader)
       : reader_(reader), thread_([this](const std::stop_token& stop) { Work(stop); }) {}
 
-  // Returns at once. The records are asked for in the order in which they lie on the disk.
-  void Ask(std::vector<int64_t> records);
+  // Queues the records and returns at once. The thread requests them in their order on the disk.
+  void Prefetch(std::vector<int64_t> records);
 
  private:
   void Work(const std::stop_token& stop);
@@ -27,7 +27,7 @@ class ReadAhead {
   std::mutex mutex_;
   std::condition_variable_any more_;
   std::deque<std::vector<int64_t>> queue_;
-  std::jthread thread_;  // last: ends before what it uses
+  std::jthread thread_;  // last member: it ends before what it uses
 };
 
 }  // namespace carole::io

@@ -1,4 +1,4 @@
-// What is made of each record of a split: the part of a pipeline's options that its readers need.
+// How a record becomes a sample: the part of PipelineOptions that SampleReader needs.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace carole::io {
 struct SampleOptions {
   const DatasetEntry* dataset = nullptr;              // FindDataset(name)
   const PreprocessingEntry* preprocessing = nullptr;  // FindPreprocessing(name)
-  bool training = false;                              // random preprocessing
+  bool training = false;                              // selects the random preprocessing
   int height = 0;                                     // of the net's input
   int width = 0;
-  int channels = 3;       // 1: colors become gray
-  int labels_offset = 0;  // subtracted from the records' labels
-  int num_classes = 0;    // labels are then in [0, num_classes)
+  int channels = 3;       // 1: color images become gray
+  int labels_offset = 0;  // subtracted from the labels in the records
+  int num_classes = 0;    // after the subtraction, labels must be in [0, num_classes)
   uint64_t seed = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
   std::shared_ptr<const ImageDecoderFactory> decoder_factory;  // JpegOptions, shared by pipelines
-  bool dct_scaling = false;         // large JPEGs are decoded at less than their size
-  bool fast_mode = true;            // of Inception's training
-  bool use_bounding_boxes = false;  // of the records, where the preprocessing takes them
-  bool random_order = false;        // of reads: a hint to the operating system
+  bool dct_scaling = false;         // large JPEGs are decoded at a reduced size
+  bool fast_mode = true;            // PreprocessingTask::fast_mode
+  bool use_bounding_boxes = false;  // uses the boxes in the records if the preprocessing can
+  bool random_order = false;        // records are read in random order: a hint to the system
 };
 
 }  // namespace carole::io

@@ -10,21 +10,22 @@
 #include "io/records/example.h"
 #include "io/records/raw_pixels.h"
 #include "io/records/tfrecord.h"
-#include "src/core/files/open_files.h"
+#include "src/core/files/open_file_limit.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::io {
 namespace {
 
-// Adds a lap to a counter.
+// Adds the time since the watch's last lap to the counter.
 void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
   counter.fetch_add(watch.LapTime().count(), std::memory_order_relaxed);
 }
 
-// The error of a stage, with the record's place behind its tag, where the stage does not know it.
+// Throws the error of a stage again, with the record's location if the text does not have it yet.
 [[noreturn]] void RethrowAt(const DataError& error, RecordFault fault, std::string_view file,
                             const RecordIndex::Entry& entry) {
-  throw BadRecordError(fault, AtPlace(RecordPlace(file, entry.index, entry.offset), error.what()));
+  throw BadRecordError(fault,
+                       WithLocation(RecordLocation(file, entry.index, entry.offset), error.what()));
 }
 
 LabeledImage ParseExample(std::string_view example, const DatasetEntry* dataset, int channels) {
@@ -35,20 +36,20 @@ LabeledImage ParseExample(std::string_view example, const DatasetEntry* dataset,
                                                {"image/width"},
                                                {"image/class/label"}}};
   FindFeatures(example, found);
-  const StoredPicture stored = ReadStoredPicture(found);
-  const auto label = OnlyInt64(found[kLabel]);
+  const StoredImage stored = ReadStoredImage(found);
+  const auto label = SingleInt64(found[kLabel]);
   if (!label) throw DataError("key missing: got no image/class/label");
   return {.encoded = stored.encoded,
           .pixels = FindRawPixels(stored, RawPixelsOf(dataset), channels),
           .label = *label};
 }
 
-// A data set of 1024 shards needs more open files than a process is first allowed.
+// Raises the soft limit of open files if needed: a data set of 1024 shards exceeds the usual one.
 void RequireOpenFiles(size_t count) {
-  if (const auto limit = AllowOpenFiles(count)) {
+  if (const auto limit = RaiseOpenFileLimit(count)) {
     throw ConfigError(
-        fmt::format("[io.tfrecord] {} shards: more than a process may open: got a hard limit of {} "
-                    "files; raise it by as many (ulimit -Hn {})",
+        fmt::format("[io.tfrecord] {} shards: too many open files: got a hard limit of {} files; "
+                    "raise it (ulimit -Hn {})",
                     count, *limit, *limit + count));
   }
 }
@@ -84,8 +85,8 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
     if (source.size() != shard.file_bytes) inflated_bytes += source.size().value_or(0);
     if (inflated_bytes > kMaxInflatedBytes) {
       throw DataError(fmt::format(
-          "[io.tfrecord] {}: compressed shards take too much memory: got over {} bytes, want at "
-          "most {}; gunzip them first",
+          "[io.tfrecord] {}: compressed shards take too much memory: got more than {} bytes, want "
+          "at most {}; decompress them first (gunzip)",
           shard.path, inflated_bytes, kMaxInflatedBytes));
     }
   }
@@ -101,7 +102,7 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     const auto example =
         ReadRecordAt(shard, entry.offset, entry.index, scratch.record, entry.length);
     if (!example && shard.size() == 0) throw DataError("the file is empty; re-copy the shard");
-    if (!example) throw DataError("record is gone: the shard became shorter while it was read");
+    if (!example) throw DataError("record is missing: the shard was truncated while it was read");
     counters.read_bytes.fetch_add(static_cast<int64_t>(example->size()), std::memory_order_relaxed);
     Add(watch, counters.read_ns);
 
@@ -112,19 +113,19 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     Add(watch, counters.parse_ns);
 
     stage = RecordFault::kImage;
-    const std::chrono::nanoseconds decoded = scratch.picture.decode_time();
-    OpenPicture(parsed, scratch);
+    const std::chrono::nanoseconds decoded = scratch.image.decode_time();
+    OpenImage(parsed, scratch);
     Rng rng(options_.seed, RngPurpose::kAugment, static_cast<uint64_t>(epoch),
             static_cast<uint64_t>(record));
     Preprocess(*options_.preprocessing, preprocess_,
-               {.picture = scratch.picture,
+               {.image = scratch.image,
                 .height = options_.height,
                 .width = options_.width,
                 .out = image,
                 .rng = &rng,
                 .boxes = boxes,
                 .fast_mode = options_.fast_mode});
-    const int64_t decode_ns = (scratch.picture.decode_time() - decoded).count();
+    const int64_t decode_ns = (scratch.image.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
     counters.augment_ns.fetch_add(watch.LapTime().count() - decode_ns, std::memory_order_relaxed);
   } catch (const DataError& error) {
@@ -143,23 +144,23 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
 }
 
 void SampleReader::WillNeed(std::vector<int64_t>& records) const {
-  constexpr uint64_t kGapBytes = 64 << 10;  // cheaper to read than to seek over
+  constexpr uint64_t kGapBytes = 64 << 10;  // a gap of this size is cheaper to read than to skip
   std::sort(records.begin(), records.end());
   int shard = -1;
   uint64_t begin = 0, end = 0;
-  const auto ask = [&] {
+  const auto request = [&] {
     if (shard >= 0) shards_[shard]->WillNeed(begin, end - begin);
   };
   for (int64_t record : records) {
     const RecordIndex::Entry entry = index_.Find(record);
     if (entry.shard != shard || entry.offset > end + kGapBytes) {
-      ask();
+      request();
       shard = entry.shard;
       begin = entry.offset;
     }
     end = entry.offset + entry.length + kRecordFramingBytes;
   }
-  ask();
+  request();
 }
 
 int32_t SampleReader::CheckedLabel(int64_t stored) const {
@@ -171,12 +172,12 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
                   stored, low, high, options_.num_classes, options_.labels_offset));
 }
 
-void SampleReader::OpenPicture(const LabeledImage& image, Scratch& scratch) const {
-  if (image.pixels) return scratch.picture.Open(*image.pixels);
-  scratch.picture.Open(image.encoded, {.channels = channels_,
-                                       .dct_method = options_.dct_method,
-                                       .decoder_factory = options_.decoder_factory.get(),
-                                       .scaling = options_.dct_scaling});
+void SampleReader::OpenImage(const LabeledImage& image, Scratch& scratch) const {
+  if (image.pixels) return scratch.image.Open(*image.pixels);
+  scratch.image.Open(image.encoded, {.channels = channels_,
+                                     .dct_method = options_.dct_method,
+                                     .decoder_factory = options_.decoder_factory.get(),
+                                     .scaling = options_.dct_scaling});
 }
 
 }  // namespace carole::io

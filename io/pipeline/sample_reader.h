@@ -1,4 +1,4 @@
-// One record to one row of a batch: read, check, parse, decode, preprocess.
+// Turns one record into one row of a batch: reads, verifies, parses, decodes and preprocesses it.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace carole::io {
 
-// Time and images, counted by several threads at once.
+// InputCounters that several threads may increment at once.
 struct StageCounters {
   std::atomic<int64_t> images{0};
   std::atomic<int64_t> read_bytes{0};
@@ -33,7 +33,7 @@ struct StageCounters {
   InputCounters ToCounters() const;
 };
 
-// A record that cannot be used: its place, and what is wrong with it.
+// Thrown for a record that cannot be used. The text names its file, number and offset.
 class BadRecordError : public DataError {
  public:
   BadRecordError(RecordFault fault, const std::string& text) : DataError(text), fault_(fault) {}
@@ -43,52 +43,55 @@ class BadRecordError : public DataError {
   RecordFault fault_;
 };
 
-// What a sample needs of its example: views into the record.
+// The parsed example of a sample. The views point into the record.
 struct LabeledImage {
   std::string_view encoded;
-  std::optional<ImageView> pixels;  // what encoded holds where it is no image file
+  std::optional<ImageView> pixels;  // set if `encoded` holds raw pixels, not an image file
   int64_t label = 0;
 };
 
-// Shared by all threads: the shards, open, and their index.
+// The open shards and their index. All threads share one reader.
 class SampleReader {
  public:
-  // A thread's own memory, reused from sample to sample.
+  // Working memory of one thread, reused from sample to sample.
   struct Scratch {
     std::string record;
-    LazyImage picture;
+    LazyImage image;
     std::vector<float> values;
   };
 
-  // Opens the shards. Throws DiskError, and DataError when inflated shards would take too much
-  // memory.
+  // Opens the shards. Throws DiskError if one cannot be opened, ConfigError if the process may not
+  // open that many files, DataError if inflated shards would take too much memory.
   SampleReader(const SampleOptions& options, RecordIndex index);
 
   int64_t num_records() const { return index_.num_records(); }
-  int64_t image_values() const {
+  int64_t values_per_image() const {
     return int64_t{options_.height} * options_.width * options_.channels;
   }
 
-  // Fills one row: image (height, width, channels) and label. Thread-safe. Throws BadRecordError
-  // that names file, record and offset, or DiskError.
+  // Fills one row: `image` (height, width, channels) and `label`. Random numbers are keyed by
+  // (seed, epoch, record). Thread-safe if each thread has its own scratch. Throws BadRecordError or
+  // DiskError.
   void Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<float> image, int32_t* label,
             StageCounters& counters) const;
 
-  // The same as bytes (ToPixels()).
+  // The same, with the image as bytes (ToPixels()).
   void Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<uint8_t> pixels,
             int32_t* label, StageCounters& counters) const;
 
-  // Asks the operating system to have these records in memory soon. Sorts them.
+  // Asks the operating system to load these records soon (as madvise's MADV_WILLNEED). Sorts
+  // `records`.
   void WillNeed(std::vector<int64_t>& records) const;
 
  private:
+  // Subtracts labels_offset. Throws DataError if the label is out of range.
   int32_t CheckedLabel(int64_t stored) const;
-  void OpenPicture(const LabeledImage& image, Scratch& scratch) const;
+  void OpenImage(const LabeledImage& image, Scratch& scratch) const;
 
   SampleOptions options_;
   PreprocessingFunction preprocess_;
   bool want_boxes_;
-  int channels_;  // that are decoded
+  int channels_;  // of the decoded image; more than of the output if color becomes gray
   RecordIndex index_;
   std::vector<std::unique_ptr<Source>> shards_;
 };

@@ -14,8 +14,8 @@ class SyntheticBatches : public BatchSource {
       : num_samples_(options.local_batch * options.size),
         labels_(static_cast<size_t>(options.local_batch)) {
     CAROLE_CHECK(options.local_batch > 0 && options.num_classes > 0,
-                 "synthetic batches of {} over {} classes", options.local_batch,
-                 options.num_classes);
+                 "synthetic batches: got a local batch of {} and {} classes, want at least 1",
+                 options.local_batch, options.num_classes);
     Rng rng(options.seed, RngPurpose::kData, 0, static_cast<uint64_t>(options.rank));
     const auto values = static_cast<size_t>(options.local_batch) * options.height * options.width *
                         options.channels;

@@ -1,4 +1,4 @@
-// A source that gives one random batch forever: benchmarks without the cost of input.
+// A source that returns the same random batch forever, for benchmarks without the cost of input.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,16 @@ struct SyntheticOptions {
   int height = 0;
   int width = 0;
   int channels = 3;
-  DType dtype = DType::kF32;  // of images: kF32 or kU8
+  DType dtype = DType::kF32;  // type of the images: kF32 or kU8
   int num_classes = 0;
   uint64_t seed = 0;
-  int rank = 0;  // each rank has its own batch
-  int size = 1;
+  int rank = 0;  // each rank has a different batch
+  int size = 1;  // number of ranks
 };
 
-// Values uniform in [-1, 1), or of all bytes; labels uniform over the classes. Every batch has the
-// same content; epoch, position and counts go on as if the data set held one global batch.
+// Makes the source. Values are uniform in [-1, 1), or in 0..255 for kU8. Labels are uniform over
+// the classes. Every batch has the same content and is one epoch, as if the data set held one
+// global batch. Records are not counted.
 std::unique_ptr<BatchSource> MakeSyntheticBatches(const SyntheticOptions& options);
 
 }  // namespace carole::io

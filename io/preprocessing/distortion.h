@@ -1,5 +1,7 @@
-// What training draws for an image, apart from what is then done with it: the laws of TF-Slim's
-// preprocessing, as functions of a stream of random numbers.
+// The random decisions of training preprocessing, separate from the pixel work that follows.
+//
+// The distributions are those of TF-Slim's preprocessing. Each function is pure: its result depends
+// only on its arguments and on the stream `rng`. Sizes and positions are in pixels.
 #pragma once
 
 #include <span>
@@ -10,66 +12,75 @@
 
 namespace carole::io {
 
-// How the ResNets' and VGG's preprocessing cut a crop out of a resized image.
+// A crop of a resized image, as the preprocessing of ResNet and VGG takes it.
 struct ScaledCrop {
-  int height = 0;  // of the whole image, resized
+  int height = 0;  // of the whole image after resizing
   int width = 0;
-  int top = 0;  // of the crop in it
+  int top = 0;  // position of the crop in the resized image
   int left = 0;
   bool mirrored = false;
 };
 
-// Sides become those of an image whose shorter one is `shorter`. Throws DataError where the longer
-// one would be over 2^30; so do the two below.
-enum class SideRounding { kHalfEven, kTruncate };  // TF-Slim; the ImageNet ResNet
+// How the scaled sides become integers: TF-Slim rounds half to even, the official ImageNet ResNet
+// truncates.
+enum class SideRounding { kHalfEven, kTruncate };
+
+// Computes the size of the image after resizing it so that its shorter side is `shorter`. Only
+// height and width of the result are set. Throws DataError if the longer side would exceed 2^30.
 ScaledCrop ScaleShorterSide(int height, int width, int shorter, SideRounding rounding);
 
-// Shorter side uniform in 256..512, both ends; the crop of (out_height, out_width) uniform over all
-// places; mirrored with probability 1/2.
+// Training: the shorter side is uniform in 256..512 (both included). The crop of size (out_height,
+// out_width) is uniform over all positions. It is mirrored with probability 1/2. Throws as
+// ScaleShorterSide().
 ScaledCrop DrawScaledCrop(int height, int width, int out_height, int out_width,
                           SideRounding rounding, Rng& rng);
-// Shorter side 256, the crop in the center.
+// Evaluation: the shorter side is 256, and the crop is in the center. Throws as ScaleShorterSide().
 ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_width,
                              SideRounding rounding);
 
-// TensorFlow's sample_distorted_bounding_box with TF-Slim's numbers: a crop whose width is 3/4 to
-// 1.33 times its height, with 5 % to 100 % of the image's area, which shows at least 10 % of a box;
-// the whole image after 100 attempts. Without boxes the whole image is one.
-Region DrawBox(int height, int width, std::span<const Box> boxes, Rng& rng);
+// TensorFlow's sample_distorted_bounding_box with TF-Slim's parameters. Returns a crop whose width
+// is 0.75 to 1.33 times its height. It has 5 % to 100 % of the image's area and shows at least 10 %
+// of one of the boxes. Without boxes, the whole image counts as one. Returns the whole image if 100
+// attempts fail.
+Region DrawCropRegion(int height, int width, std::span<const Box> boxes, Rng& rng);
 
-// What Inception's color step does, and in which order.
+// The parameters of Inception's color distortion.
 struct ColorDistortion {
-  int order = 0;         // slow mode: row of kColorOrders; fast mode: brightness, saturation
+  int order = 0;         // slow mode: row of kColorOrders; fast mode: 0 (brightness, saturation)
   float brightness = 0;  // U[-32/255, 32/255)
   float saturation = 1;  // U[0.5, 1.5)
   float hue = 0;         // U[-0.2, 0.2), slow mode only
   float contrast = 1;    // U[0.5, 1.5), slow mode only
 };
 enum class ColorStep { kBrightness, kSaturation, kHue, kContrast };
+// The orders of steps among which slow mode chooses.
 inline constexpr ColorStep kColorOrders[4][4] = {
     {ColorStep::kBrightness, ColorStep::kSaturation, ColorStep::kHue, ColorStep::kContrast},
     {ColorStep::kSaturation, ColorStep::kBrightness, ColorStep::kContrast, ColorStep::kHue},
     {ColorStep::kContrast, ColorStep::kHue, ColorStep::kBrightness, ColorStep::kSaturation},
     {ColorStep::kHue, ColorStep::kSaturation, ColorStep::kContrast, ColorStep::kBrightness}};
 
+// The random decisions of Inception's training preprocessing.
 struct InceptionDistortion {
-  Region window;
-  int resize_method = 0;  // a ResizeMethod; 0 in fast mode
+  Region crop;
+  int resize_method = 0;  // a ResizeMethod (resize.h); 0 in fast mode
   bool mirrored = false;
   ColorDistortion color;
 };
 InceptionDistortion DrawInceptionDistortion(int height, int width, std::span<const Box> boxes,
                                             bool fast_mode, Rng& rng);
 
-// What CIFAR-10's training does to an image that was padded with four zeros on each side.
+// The random decisions of CIFAR-10's training preprocessing. The image is padded with four zeros on
+// each side.
 struct CifarnetDistortion {
-  int top = 0;  // of the crop in the image, -4 where it begins with padding
+  int top = 0;  // position of the crop in the unpadded image; -4: it begins with all of the padding
   int left = 0;
   bool mirrored = false;
   double brightness = 0;  // U[-63, 63)
   double contrast = 1;    // U[0.2, 1.8)
 };
-// Throws DataError for images that are too small.
+// The crop of size (out_height, out_width) is uniform over all positions in the padded image.
+// Throws DataError if the padded image is smaller than the crop.
 CifarnetDistortion DrawCifarnetDistortion(int height, int width, int out_height, int out_width,
                                           Rng& rng);
 

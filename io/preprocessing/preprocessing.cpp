@@ -15,18 +15,21 @@
 namespace carole::io {
 namespace {
 
-// (x - mean) / deviation, over the whole image. An image of one value becomes zeros.
+// (x - mean) / deviation, over the whole image. A constant image becomes zeros.
 void Standardize(std::span<float> values) {
   double sum = 0, squares = 0;
   for (const float value : values) sum += value;
   const double mean = sum / static_cast<double>(values.size());
   for (const float value : values) squares += (value - mean) * (value - mean);
-  constexpr double kLeastDeviation = 1e-5;  // of values that are standardized already: roundings
+  // The colors were standardized already. A smaller deviation is only rounding noise, which must
+  // not be amplified.
+  constexpr double kMinDeviation = 1e-5;
   const double deviation =
-      std::max(std::sqrt(squares / static_cast<double>(values.size())), kLeastDeviation);
+      std::max(std::sqrt(squares / static_cast<double>(values.size())), kMinDeviation);
   for (float& value : values) value = static_cast<float>((value - mean) / deviation);
 }
 
+// Preprocesses in color, then weighs the channels (see Preprocess()).
 void ToGray(const PreprocessingEntry& entry, PreprocessingFunction function,
             const PreprocessingTask& task) {
   constexpr std::array<float, 3> kWeights = {0.2989f, 0.587f, 0.114f};
@@ -35,7 +38,8 @@ void ToGray(const PreprocessingEntry& entry, PreprocessingFunction function,
   PreprocessingTask in_color = task;
   in_color.out = colors;
   function(in_color);
-  float offset = 0;  // what was subtracted of the colors, weighed, less what is of a gray pixel
+  // The means of the three channels differ. Replaces the weighed color means by the gray mean.
+  float offset = 0;
   if (entry.normalization) {
     const auto& [subtract, multiply] = *entry.normalization;
     for (size_t c = 0; c < kWeights.size(); ++c) offset += kWeights[c] * subtract[c] * multiply;
@@ -62,8 +66,8 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name) {
 const Normalization& NormalizationOf(const PreprocessingEntry& entry) {
   if (entry.normalization) return *entry.normalization;
   throw UsageError(fmt::format(
-      "[io.preprocessing] --input_dtype: the preprocessing {} standardizes each image by "
-      "itself: got uint8, want fp32",
+      "[io.preprocessing] --input_dtype: the preprocessing {} standardizes each image with its own "
+      "mean and deviation: got uint8, want fp32",
       entry.name));
 }
 
@@ -72,24 +76,24 @@ void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, in
   if (entry.normalization)
     return ToBytes(values, channels, 1 / entry.normalization->multiply,
                    entry.normalization->subtract, pixels);
-  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
-  const float scale = *largest > *least ? 255 / (*largest - *least) : 1;
-  const float offset = -*least * scale;
+  const auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
+  const float scale = *largest > *smallest ? 255 / (*largest - *smallest) : 1;
+  const float offset = -*smallest * scale;
   ToBytes(values, channels, scale, {offset, offset, offset}, pixels);
 }
 
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width) {
   if (std::max(height, width) <= entry.max_size) return;
   throw UsageError(fmt::format(
-      "[io.preprocessing] {}: images too large for it: got {}x{}, want at most {} a side; the crop "
-      "must fit an image whose shorter side is 256",
+      "[io.preprocessing] {}: image size too large for this preprocessing: got {}x{}, want at most "
+      "{} on each side; the crop must fit an image whose shorter side is 256",
       entry.name, height, width, entry.max_size));
 }
 
 void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
                 const PreprocessingTask& task) {
   const bool to_gray =
-      task.picture.channels() == 3 && std::ssize(task.out) == int64_t{task.height} * task.width;
+      task.image.channels() == 3 && std::ssize(task.out) == int64_t{task.height} * task.width;
   to_gray ? ToGray(entry, function, task) : function(task);
 }
 

@@ -1,8 +1,13 @@
-// Turns images into the numbers that a net is fed, one way for training and one for evaluation. Add
-// a declaration and a row.
+// Turns images into the input values of a net. This is the first header of the room
+// io/preprocessing.
 //
-// Each training function draws what is random first (see distortion.h), then does it; only the
-// pixels that the result needs are decoded.
+// Each preprocessing has one function for training and one for evaluation. They reproduce those of
+// TF-Slim, of the official ImageNet ResNet and of the Keras MNIST example. A training function
+// first draws all random decisions (distortion.h), then applies them. Only the pixels that the
+// result needs are decoded.
+//
+// To add a preprocessing: declare its two functions below, add a row to kPreprocessings, and
+// implement them in a preprocessing_*.cpp. The room may include io/image and core.
 #pragma once
 
 #include <array>
@@ -17,53 +22,60 @@
 
 namespace carole::io {
 
+// The arguments of a preprocessing function.
 struct PreprocessingTask {
-  LazyImage& picture;  // any size, not yet decoded; its channels are those of the output (but see
-                       // Preprocess())
-  int height = 0;      // of the output
+  // The input: any size, not yet decoded. It has as many channels as the output, except as said at
+  // Preprocess().
+  LazyImage& image;
+  int height = 0;  // of the output
   int width = 0;
   std::span<float> out;  // (height, width, channels), overwritten
-  // Training only; keyed by (epoch, record), so that threads and ranks change nothing.
+  // Training only. Keyed by (epoch, record), so that the number of threads or ranks changes
+  // nothing.
   Rng* rng = nullptr;
-  std::span<const Box> boxes = {};  // that a crop should show something of; none: the whole image
-  bool fast_mode = true;            // Inception's: bilinear only, brightness and saturation only
+  // A crop must show a part of one of these boxes. Empty: the whole image counts as one box.
+  std::span<const Box> boxes = {};
+  // Inception's training only: resizes bilinearly and changes only brightness and saturation.
+  bool fast_mode = true;
 };
 
-// Functions are pure and may run on any thread. They throw DataError when an image cannot be made
-// to fit.
+// These functions have no state and may run on any thread. They throw DataError if an image cannot
+// be brought to the output's size.
 using PreprocessingFunction = void (*)(const PreprocessingTask& task);
 
-// Values 0..255, cut or zero-padded to size about the center, then (x - 128) / 128.
+// Values 0..255, cropped or zero-padded around the center, then (x - 128) / 128.
 void PreprocessLenet(const PreprocessingTask& task);
 
-// Values 0..255, cut or zero-padded to size about the center, then x / 255.
+// Values 0..255; an image of another size is resized (prediction only). Then x / 255.
 void PreprocessMnistKeras(const PreprocessingTask& task);
 
-// Evaluation: cut or zero-padded to size, then (x - mean) / max(deviation, 1 / sqrt(values)) over
-// the whole image.
+// Evaluation: cropped or zero-padded around the center, then standardized over the whole image:
+// (x - mean) / max(deviation, 1 / sqrt(number of values)).
 void PreprocessCifarnetEval(const PreprocessingTask& task);
-// Training: four zeros on each side, random crop, mirrored with probability 1/2, brightness +
-// U[-63, 63), contrast U[0.2, 1.8) about each channel's mean, then standardized as in evaluation.
+// Training: pads four zeros on each side, takes a random crop, mirrors it with probability 1/2.
+// Then adds a brightness of U[-63, 63), scales the contrast around each channel's mean by
+// U[0.2, 1.8), and standardizes as in evaluation.
 void PreprocessCifarnetTrain(const PreprocessingTask& task);
 
-// Values 0..255, resized so that the shorter side is 256 (evaluation; crop from the center) or
-// uniform in 256..512 (training; crop anywhere, mirrored with probability 1/2); means subtracted.
+// Values 0..255, resized with the aspect ratio kept, cropped; then the ImageNet means are
+// subtracted. Evaluation: the shorter side is 256, and the crop is in the center. Training: the
+// shorter side is uniform in 256..512; the crop is anywhere and mirrored with probability 1/2.
 void PreprocessVggEval(const PreprocessingTask& task);
 void PreprocessVggTrain(const PreprocessingTask& task);
 
-// The official ImageNet ResNet's of 2017: as vgg's, but values in [0, 1], and sides are truncated,
-// so that the shorter one may be a pixel less.
+// The preprocessing of the official ImageNet ResNet of 2017. Like VGG's, with two differences:
+// values are in [0, 1], and scaled sides are truncated, so the shorter side may be one pixel less.
 void PreprocessImagenetResnetEval(const PreprocessingTask& task);
 void PreprocessImagenetResnetTrain(const PreprocessingTask& task);
 
 // Evaluation: the central 87.5 % of each side, resized, in [-1, 1].
 void PreprocessInceptionEval(const PreprocessingTask& task);
-// Training: a random box (distortion.h), resized whatever its shape, mirrored with probability 1/2,
-// colors distorted, in [-1, 1].
+// Training: a random crop (DrawCropRegion()), resized without keeping its aspect ratio, mirrored
+// with probability 1/2, with distorted colors, in [-1, 1].
 void PreprocessInceptionTrain(const PreprocessingTask& task);
 
-// What is done at last to pixels, which are in 0..255 but not whole where they were resized:
-// (pixel - subtract[channel]) * multiply.
+// The last step of a preprocessing: (pixel - subtract[channel]) * multiply. The pixels are in
+// 0..255, but are not integers if they were resized.
 struct Normalization {
   std::array<float, 3> subtract{};
   float multiply = 1;
@@ -71,23 +83,25 @@ struct Normalization {
 
 inline constexpr std::array<float, 3> kImagenetMeans = {123.68f, 116.78f, 103.94f};  // R, G, B
 
+// A preprocessing, as --preprocessing_name selects it.
 struct PreprocessingEntry {
   std::string_view name;
   PreprocessingFunction train = nullptr;
   PreprocessingFunction eval = nullptr;
-  int max_size = 1 << 14;                      // of the output
+  int max_size = 1 << 14;                      // of a side of the output
   std::optional<Normalization> normalization;  // none: each image is standardized
-  bool has_whole_pixels = false;               // before that, whatever the image
-  bool uses_boxes = false;
+  bool has_integer_pixels = false;  // pixels before normalization are integers for every image
+  bool uses_boxes = false;          // training looks at PreprocessingTask::boxes
 };
 
-// Named, as in TF-Slim, after the nets that need them. 255: the shorter side may be 255 after all.
+// Every preprocessing. As in TF-Slim, the names are those of the nets that need them. max_size of
+// imagenet_resnet is 255, because its shorter side may be 255 after truncation.
 inline constexpr PreprocessingEntry kPreprocessings[] = {
     {.name = "lenet",
      .train = PreprocessLenet,
      .eval = PreprocessLenet,
      .normalization = Normalization{.subtract = {128, 128, 128}, .multiply = 1.0f / 128},
-     .has_whole_pixels = true},
+     .has_integer_pixels = true},
     {.name = "cifarnet", .train = PreprocessCifarnetTrain, .eval = PreprocessCifarnetEval},
     {.name = "vgg",
      .train = PreprocessVggTrain,
@@ -108,28 +122,29 @@ inline constexpr PreprocessingEntry kPreprocessings[] = {
      .train = PreprocessMnistKeras,
      .eval = PreprocessMnistKeras,
      .normalization = Normalization{.multiply = 1.0f / 255},
-     .has_whole_pixels = true},
+     .has_integer_pixels = true},
 };
 
-// The row of a name. Throws UsageError that lists the names.
+// Finds a row of kPreprocessings. Throws UsageError, which lists the names, if there is none.
 const PreprocessingEntry& FindPreprocessing(std::string_view name);
 
-// How a net normalizes bytes itself. Throws UsageError where each image is standardized.
+// The normalization for a net that gets pixels as bytes and normalizes them itself. Throws
+// UsageError if this preprocessing standardizes each image instead.
 const Normalization& NormalizationOf(const PreprocessingEntry& entry);
 
-// Values as a preprocessing made them, back to pixels: (height, width, channels), as many as there
-// are pixels. They are rounded, and what lies outside 0..255 is cut. Where an image was
-// standardized, its values are spread from its least to its largest.
+// Converts preprocessed values back to pixels, rounded and clipped to 0..255. Both spans have shape
+// (height, width, channels). If the image was standardized, its smallest value becomes 0 and its
+// largest 255.
 void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
               std::span<uint8_t> pixels);
 
-// Throws UsageError when the preprocessing cannot make images of this size.
+// Throws UsageError if the preprocessing cannot produce images of this size.
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);
 
-// Calls `function`, one of the entry's. Where the picture has three channels and out only one value
-// for a pixel, out gets gray, as TF-Slim's --use_grayscale makes it: TensorFlow's weights, 0.2989,
-// 0.587 and 0.114, are meant for pixels before they are normalized; as all that follows is linear,
-// normalized values can be weighed as well.
+// Calls `function`, which is the train or eval function of `entry`. If the image has three channels
+// and out has room for one value per pixel, out becomes gray, as with TF-Slim's --use_grayscale.
+// TensorFlow applies its weights 0.2989, 0.587 and 0.114 before normalization. Normalization is
+// linear, so this function weighs the normalized values instead.
 void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
                 const PreprocessingTask& task);
 

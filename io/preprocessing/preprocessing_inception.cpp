@@ -1,4 +1,5 @@
-// Inception's preprocessing: part of the image, resized whatever its shape, in [-1, 1].
+// Inception's preprocessing: a crop of the image, resized without keeping its aspect ratio, in
+// [-1, 1].
 #include <algorithm>
 
 #include "io/image/color.h"
@@ -11,15 +12,15 @@ namespace {
 
 constexpr PixelMap kMap{.unit = 1.0f / 255.0f, .subtract = {0.5f, 0.5f, 0.5f}, .multiply = 2.0f};
 
-ResizeTask ResizeOf(const Region& window, const PreprocessingTask& task, const PixelMap& map) {
-  return {.source = window,
-          .rows = {.in = window.height, .out = task.height, .count = task.height},
-          .columns = {.in = window.width, .out = task.width, .count = task.width},
+ResizeTask ResizeOf(const Region& crop, const PreprocessingTask& task, const PixelMap& map) {
+  return {.source = crop,
+          .rows = {.in = crop.height, .out = task.height, .count = task.height},
+          .columns = {.in = crop.width, .out = task.width, .count = task.width},
           .map = map};
 }
 
-// Where the part of the image that evaluation looks at begins: 6.25 % from each side.
-int CentralStart(int size) {
+// The first row or column of evaluation's central crop, which leaves out 6.25 % on each side.
+int CentralCropStart(int size) {
   return static_cast<int>((static_cast<double>(size) - size * 0.875) / 2.0);
 }
 
@@ -35,7 +36,7 @@ void Mirror(FloatImage& image) {
 
 void Distort(FloatImage& image, const ColorDistortion& color) {
   for (ColorStep step : kColorOrders[color.order]) {
-    const bool has_color = image.channels == 3;  // gray has neither saturation nor hue
+    const bool has_color = image.channels == 3;  // saturation and hue exist for colors only
     switch (step) {
       case ColorStep::kBrightness:
         AdjustBrightness(image, color.brightness);
@@ -54,9 +55,10 @@ void Distort(FloatImage& image, const ColorDistortion& color) {
   ClipToUnit(image);
 }
 
-// One operation after the other: contrast needs the mean of the whole image, and gray is rare.
+// Runs one operation after the other on the whole image. Slow mode needs this, because contrast
+// uses the mean of the whole image. Gray images use it too; they are rare.
 void DistortStepByStep(const PreprocessingTask& task, const InceptionDistortion& d) {
-  const FloatImage crop = ToFloats(task.picture.Decode(d.window), kMap.unit);
+  const FloatImage crop = ToFloats(task.image.Decode(d.crop), kMap.unit);
   FloatImage image =
       Resize(crop, task.height, task.width, static_cast<ResizeMethod>(d.resize_method));
   if (d.mirrored) Mirror(image);
@@ -68,24 +70,24 @@ void DistortStepByStep(const PreprocessingTask& task, const InceptionDistortion&
 }  // namespace
 
 void PreprocessInceptionEval(const PreprocessingTask& task) {
-  Region window{.top = CentralStart(task.picture.height()),
-                .left = CentralStart(task.picture.width())};
-  window.height = task.picture.height() - 2 * window.top;
-  window.width = task.picture.width() - 2 * window.left;
-  ResizeBilinear(ResizeOf(window, task, kMap), task.picture, task.out);
+  Region crop{.top = CentralCropStart(task.image.height()),
+              .left = CentralCropStart(task.image.width())};
+  crop.height = task.image.height() - 2 * crop.top;
+  crop.width = task.image.width() - 2 * crop.left;
+  ResizeBilinear(ResizeOf(crop, task, kMap), task.image, task.out);
 }
 
 void PreprocessInceptionTrain(const PreprocessingTask& task) {
-  const InceptionDistortion d = DrawInceptionDistortion(task.picture.height(), task.picture.width(),
+  const InceptionDistortion d = DrawInceptionDistortion(task.image.height(), task.image.width(),
                                                         task.boxes, task.fast_mode, *task.rng);
-  if (!task.fast_mode || task.picture.channels() != 3) return DistortStepByStep(task, d);
+  if (!task.fast_mode || task.image.channels() != 3) return DistortStepByStep(task, d);
   PixelMap map = kMap;
   map.distort = true;
   map.brightness = d.color.brightness;
   map.saturation = d.color.saturation;
-  ResizeTask resize = ResizeOf(d.window, task, map);
+  ResizeTask resize = ResizeOf(d.crop, task, map);
   resize.columns.mirrored = d.mirrored;
-  ResizeBilinear(resize, task.picture, task.out);
+  ResizeBilinear(resize, task.image, task.out);
 }
 
 }  // namespace carole::io

@@ -1,4 +1,4 @@
-// The preprocessings of nets for small pictures, which are cut or padded to size.
+// Preprocessing for nets of small images (LeNet, MNIST, CIFAR-10), which crop or pad to size.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,43 +13,44 @@ namespace {
 
 constexpr int kMaxChannels = 3;
 
-// An affine map for each channel.
+// out = scale * in + offset, with one scale and offset for each channel.
 struct Affine {
   std::array<float, kMaxChannels> scale;
   std::array<float, kMaxChannels> offset;
 };
 
-// Where to begin so that the window is in the center; negative to pad. TF's
-// resize_image_with_crop_or_pad.
+// The start of a centered crop of `to` pixels; negative if the image must be padded. The same as in
+// TensorFlow's resize_image_with_crop_or_pad.
 int CenterOffset(int from, int to) { return from >= to ? (from - to) / 2 : -((to - from) / 2); }
 
-Region CenterWindow(const PreprocessingTask& task) {
-  return {.top = CenterOffset(task.picture.height(), task.height),
-          .left = CenterOffset(task.picture.width(), task.width),
+// The centered crop, which may reach beyond the image.
+Region CentralCrop(const PreprocessingTask& task) {
+  return {.top = CenterOffset(task.image.height(), task.height),
+          .left = CenterOffset(task.image.width(), task.width),
           .height = task.height,
           .width = task.width};
 }
 
-// out = scale * window + offset; beyond the image the window holds zeros. out is (height, width,
-// channels).
-void Apply(const ImageView& image, const Region& window, const Affine& map, float* out) {
+// out = scale * crop + offset. The crop holds zeros where it reaches beyond the image. out is
+// (height, width, channels).
+void Apply(const ImageView& image, const Region& crop, const Affine& map, float* out) {
   const int channels = image.channels;
-  // One row of scales and offsets in memory order keeps the inner loop plain for any number of
-  // channels.
+  // Scales and offsets are repeated to a whole row of the output. So the inner loop is the same for
+  // any number of channels.
   thread_local std::vector<float> scale;
   thread_local std::vector<float> offset;
-  const int row_values = window.width * channels;
+  const int row_values = crop.width * channels;
   scale.resize(row_values);
   offset.resize(row_values);
   for (int i = 0; i < row_values; ++i) {
     scale[i] = map.scale[i % channels];
     offset[i] = map.offset[i % channels];
   }
-  const int shift = window.left * channels;
-  const int begin = std::clamp(-window.left, 0, window.width) * channels;
-  const int end = std::clamp(image.width - window.left, 0, window.width) * channels;
-  for (int y = 0; y < window.height; ++y, out += row_values) {
-    const int source_y = y + window.top;
+  const int shift = crop.left * channels;
+  const int begin = std::clamp(-crop.left, 0, crop.width) * channels;
+  const int end = std::clamp(image.width - crop.left, 0, crop.width) * channels;
+  for (int y = 0; y < crop.height; ++y, out += row_values) {
+    const int source_y = y + crop.top;
     if (source_y < 0 || source_y >= image.height || begin >= end) {
       std::copy(offset.begin(), offset.end(), out);
       continue;
@@ -63,18 +64,18 @@ void Apply(const ImageView& image, const Region& window, const Affine& map, floa
   }
 }
 
-// Exact sums over the window of each channel's values and their squares.
+// For each channel, the exact sums of the values of a crop and of their squares.
 struct Sums {
   std::array<int64_t, kMaxChannels> sum{};
   std::array<int64_t, kMaxChannels> squares{};
 };
 
-Sums SumWindow(const ImageView& image, const Region& window) {
+Sums SumCrop(const ImageView& image, const Region& crop) {
   Sums sums;
-  const int y_end = std::min(window.top + window.height, image.height);
-  const int x_begin = std::max(window.left, 0);
-  const int x_end = std::min(window.left + window.width, image.width);
-  for (int y = std::max(window.top, 0); y < y_end; ++y) {
+  const int y_end = std::min(crop.top + crop.height, image.height);
+  const int x_begin = std::max(crop.left, 0);
+  const int x_end = std::min(crop.left + crop.width, image.width);
+  for (int y = std::max(crop.top, 0); y < y_end; ++y) {
     for (int c = 0; c < image.channels; ++c) {
       const uint8_t* row = image.pixels + int64_t{y} * image.width * image.channels + c;
       uint32_t sum = 0;
@@ -91,12 +92,13 @@ Sums SumWindow(const ImageView& image, const Region& window) {
   return sums;
 }
 
-// The map that standardizes z = contrast * (x - mean of its channel) + mean of its channel +
-// brightness. Every step is affine, so mean and deviation of z follow from sums over the bytes and
-// no picture in between is written.
-Affine Standardize(const Sums& sums, const Region& window, int channels, double brightness,
+// Returns the map from pixels to standardized values of
+//   z = contrast * (x - channel mean) + channel mean + brightness.
+// Every step is affine, so mean and deviation of z follow from sums over the bytes. No intermediate
+// image is written.
+Affine Standardize(const Sums& sums, const Region& crop, int channels, double brightness,
                    double contrast) {
-  const double pixels = static_cast<double>(window.height) * window.width;
+  const double pixels = static_cast<double>(crop.height) * crop.width;
   std::array<double, kMaxChannels> mean{};
   double mean_of_all = 0;
   for (int c = 0; c < channels; ++c) {
@@ -128,42 +130,42 @@ void Mirror(float* out, int height, int width, int channels) {
   }
 }
 
-void CutOrPad(const PreprocessingTask& task, float scale, float offset) {
+void CropOrPad(const PreprocessingTask& task, float scale, float offset) {
   const Affine map{.scale = {scale, scale, scale}, .offset = {offset, offset, offset}};
-  Apply(task.picture.DecodeAll(), CenterWindow(task), map, task.out.data());
+  Apply(task.image.DecodeAll(), CentralCrop(task), map, task.out.data());
 }
 
 }  // namespace
 
-// The scale is a power of two: exact.
-void PreprocessLenet(const PreprocessingTask& task) { CutOrPad(task, 1.0f / 128.0f, -1.0f); }
+// The scale is a power of two, so the result is exact.
+void PreprocessLenet(const PreprocessingTask& task) { CropOrPad(task, 1.0f / 128.0f, -1.0f); }
 
-// Pictures of another size, which only a prediction has, are resized, to whole values.
+// Images of another size occur in prediction only. They are resized and rounded to integers.
 void PreprocessMnistKeras(const PreprocessingTask& task) {
   constexpr float kScale = 1.0f / 255.0f;
-  if (task.picture.height() == task.height && task.picture.width() == task.width)
-    return CutOrPad(task, kScale, 0.0f);
+  if (task.image.height() == task.height && task.image.width() == task.width)
+    return CropOrPad(task, kScale, 0.0f);
   const FloatImage resized =
-      Resize(ToFloats(task.picture.DecodeAll(), 1), task.height, task.width, ResizeMethod::kArea);
+      Resize(ToFloats(task.image.DecodeAll(), 1), task.height, task.width, ResizeMethod::kArea);
   std::transform(resized.values.begin(), resized.values.end(), task.out.begin(),
                  [](float value) { return std::round(value) * kScale; });
 }
 
 void PreprocessCifarnetEval(const PreprocessingTask& task) {
-  const Region window = CenterWindow(task);
-  const ImageView image = task.picture.DecodeAll();
-  const Sums sums = SumWindow(image, window);
-  Apply(image, window, Standardize(sums, window, image.channels, 0, 1), task.out.data());
+  const Region crop = CentralCrop(task);
+  const ImageView image = task.image.DecodeAll();
+  const Sums sums = SumCrop(image, crop);
+  Apply(image, crop, Standardize(sums, crop, image.channels, 0, 1), task.out.data());
 }
 
 void PreprocessCifarnetTrain(const PreprocessingTask& task) {
-  const CifarnetDistortion d = DrawCifarnetDistortion(task.picture.height(), task.picture.width(),
+  const CifarnetDistortion d = DrawCifarnetDistortion(task.image.height(), task.image.width(),
                                                       task.height, task.width, *task.rng);
-  const Region window{.top = d.top, .left = d.left, .height = task.height, .width = task.width};
-  const ImageView image = task.picture.DecodeAll();
-  const Sums sums = SumWindow(image, window);
-  const Affine map = Standardize(sums, window, image.channels, d.brightness, d.contrast);
-  Apply(image, window, map, task.out.data());
+  const Region crop{.top = d.top, .left = d.left, .height = task.height, .width = task.width};
+  const ImageView image = task.image.DecodeAll();
+  const Sums sums = SumCrop(image, crop);
+  const Affine map = Standardize(sums, crop, image.channels, d.brightness, d.contrast);
+  Apply(image, crop, map, task.out.data());
   if (d.mirrored) Mirror(task.out.data(), task.height, task.width, image.channels);
 }
 

@@ -1,5 +1,5 @@
-// VGG's and the ResNets' preprocessing: the image is resized with its shape kept, and a crop of it
-// is taken. Only the crop is computed, of the pixels that it needs.
+// The preprocessing of VGG and ResNet: resizes the image with its aspect ratio kept, then takes a
+// crop. Only the crop is computed, from the pixels that it needs.
 #include "io/image/resize.h"
 #include "io/preprocessing/distortion.h"
 #include "io/preprocessing/preprocessing.h"
@@ -14,9 +14,9 @@ constexpr PixelMap kImagenetResnetMap{
     .unit = 1.0f / 255.0f,
     .subtract = {kMeans[0] / 255.0f, kMeans[1] / 255.0f, kMeans[2] / 255.0f}};
 
-void Cut(const PreprocessingTask& task, const ScaledCrop& crop, const PixelMap& map) {
-  const int height = task.picture.height();
-  const int width = task.picture.width();
+void ResizeAndCrop(const PreprocessingTask& task, const ScaledCrop& crop, const PixelMap& map) {
+  const int height = task.image.height();
+  const int width = task.image.width();
   ResizeBilinear(
       {.source = {.height = height, .width = width},
        .rows = {.in = height, .out = crop.height, .first = crop.top, .count = task.height},
@@ -26,20 +26,20 @@ void Cut(const PreprocessingTask& task, const ScaledCrop& crop, const PixelMap& 
                    .count = task.width,
                    .mirrored = crop.mirrored},
        .map = map},
-      task.picture, task.out);
+      task.image, task.out);
 }
 
 void Train(const PreprocessingTask& task, SideRounding rounding, const PixelMap& map) {
-  Cut(task,
-      DrawScaledCrop(task.picture.height(), task.picture.width(), task.height, task.width, rounding,
-                     *task.rng),
-      map);
+  ResizeAndCrop(task,
+                DrawScaledCrop(task.image.height(), task.image.width(), task.height, task.width,
+                               rounding, *task.rng),
+                map);
 }
 
 void Eval(const PreprocessingTask& task, SideRounding rounding, const PixelMap& map) {
-  Cut(task,
-      CentralScaledCrop(task.picture.height(), task.picture.width(), task.height, task.width,
-                        rounding),
+  ResizeAndCrop(
+      task,
+      CentralScaledCrop(task.image.height(), task.image.width(), task.height, task.width, rounding),
       map);
 }
 

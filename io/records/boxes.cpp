@@ -10,10 +10,12 @@
 namespace carole::io {
 namespace {
 
+// Checks a box's extent in one direction, in fractions of the image.
 void CheckSide(const FeatureQuery& query, size_t box, float min, float max) {
   if (min >= 0 && min <= max && max <= 1) return;
-  throw DataError(fmt::format("{}: box {} outside the picture: got {} to {}, want 0 to 1 in order",
-                              query.key, box, min, max));
+  throw DataError(
+      fmt::format("{}: box {} outside the image: got {} to {}, want 0 <= min <= max <= 1",
+                  query.key, box, min, max));
 }
 
 }  // namespace
@@ -29,7 +31,7 @@ std::vector<Box> ReadBoxes(std::string_view example) {
   for (size_t s = 0; s < values.size(); ++s) {
     values[s] = AllFloats(found[s]);
     if (values[s].size() == values[0].size()) continue;
-    throw DataError(fmt::format("{}: got {} boxes, want {} as in {}", found[s].key,
+    throw DataError(fmt::format("{}: wrong number of boxes: got {}, want {} as in {}", found[s].key,
                                 values[s].size(), values[0].size(), found[0].key));
   }
   std::vector<Box> boxes(values[0].size());

@@ -1,4 +1,4 @@
-// The places of objects in a record's picture, as TF-Slim's ImageNet records have them.
+// Bounding boxes of the objects in a record's image, in the form of TF-Slim's ImageNet records.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace carole::io {
 
-// Of a serialized Example, by the lists image/object/bbox/{xmin,xmax,ymin,ymax}; none where it has
-// none. Throws DataError, with the list's key, when the lists differ in length or a box is not
-// inside the picture.
+// Reads the boxes of a serialized Example from its lists image/object/bbox/{xmin,xmax,ymin,ymax}.
+// Returns no boxes if the lists are missing. Throws DataError, with the list's key, if the lists
+// differ in length or if a box is not inside the image.
 std::vector<Box> ReadBoxes(std::string_view example);
 
 }  // namespace carole::io

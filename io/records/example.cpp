@@ -17,7 +17,7 @@ using protozero::tag_and_type;
 constexpr auto kMessage1 = tag_and_type(1, pbf_wire_type::length_delimited);
 constexpr auto kMessage2 = tag_and_type(2, pbf_wire_type::length_delimited);
 
-// Numbers of the lists in the message Feature.
+// Field numbers of the lists in the message Feature.
 enum class ListKind : uint32_t { kBytes = 1, kFloat = 2, kInt64 = 3 };
 
 std::string_view ToView(protozero::data_view view) { return {view.data(), view.size()}; }
@@ -28,7 +28,8 @@ std::string_view KindName(uint32_t tag) {
   return tag < std::size(kNames) ? kNames[tag] : "an unknown list";
 }
 
-// Runs f, which parses; turns what protozero throws into DataError.
+// Runs the parser `f` and converts protozero's exceptions to DataError. `what` names the parsed
+// message.
 template <typename F>
 void Parse(const std::string& what, F&& f) {
   try {
@@ -38,7 +39,7 @@ void Parse(const std::string& what, F&& f) {
   }
 }
 
-// Calls visit(key, feature message) for each entry of the map.
+// Calls visit(key, feature) for each entry of the Example's map; `feature` is a serialized Feature.
 template <typename Visit>
 void VisitFeatures(std::string_view bytes, Visit&& visit) {
   for (pbf_reader example = Reader(bytes); example.next();) {
@@ -70,7 +71,8 @@ void VisitFeatures(std::string_view bytes, Visit&& visit) {
   }
 }
 
-// Calls visit(reader) at each element field of the feature's list.
+// Calls visit(reader) at each `value` field of the feature's list. Does nothing if the feature was
+// not found.
 template <typename Visit>
 void VisitList(const FeatureQuery& query, ListKind kind, Visit&& visit) {
   if (!query.feature) return;
@@ -121,11 +123,12 @@ void VisitInt64(const FeatureQuery& query, Visit&& visit) {
   });
 }
 
+// Stores the first value in `only`; throws DataError for a second one.
 template <typename T>
 void SetOnly(const FeatureQuery& query, std::optional<T>& only, T value) {
   if (only) {
-    throw DataError(
-        fmt::format("[io.example] feature {}: got several values, want one", query.key));
+    throw DataError(fmt::format(
+        "[io.example] feature {}: several values: got more than one, want one", query.key));
   }
   only = value;
 }
@@ -153,13 +156,13 @@ std::vector<FeatureQuery> ListFeatures(std::string_view example) {
   return all;
 }
 
-std::optional<std::string_view> OnlyBytes(const FeatureQuery& query) {
+std::optional<std::string_view> SingleBytes(const FeatureQuery& query) {
   std::optional<std::string_view> only;
   VisitBytes(query, [&](std::string_view value) { SetOnly(query, only, value); });
   return only;
 }
 
-std::optional<int64_t> OnlyInt64(const FeatureQuery& query) {
+std::optional<int64_t> SingleInt64(const FeatureQuery& query) {
   std::optional<int64_t> only;
   VisitInt64(query, [&](int64_t value) { SetOnly(query, only, value); });
   return only;

@@ -1,8 +1,9 @@
-// tf.train.Example: named lists of bytes, floats or integers, as TFRecords of images hold them.
+// Reads and builds tf.train.Example messages: named lists of bytes, floats or integers. A TFRecord
+// of an image holds one such message.
 //
-// Reading copies nothing: what is found are views into the record. Packed and unpacked lists, any
-// order of keys and unknown fields are accepted; of a key that comes twice the last value wins, as
-// TensorFlow has it.
+// Reading copies nothing: results are views into the record. Packed and unpacked lists, any order
+// of keys and unknown fields are accepted. If a key occurs twice, the last value wins, as in
+// TensorFlow.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +15,32 @@
 
 namespace carole::io {
 
-// A key that is looked for, and what was found: the bytes of its Feature message, or nullopt.
+// A key to look for and the result: the bytes of the key's Feature message, or nullopt.
 struct FeatureQuery {
   std::string_view key;
   std::optional<std::string_view> feature = std::nullopt;
 };
 
-// Finds the queries' features in one pass over a serialized Example. Throws DataError when the
-// message is malformed.
+// Fills in the queries' features in one pass over a serialized Example. The results are views into
+// `example`. Throws DataError if the message is malformed.
 void FindFeatures(std::string_view example, std::span<FeatureQuery> queries);
 
-// The value of a found feature; nullopt when the list is empty or the feature has no list. Throws
-// DataError, with the query's key, when the feature holds several values or another kind of list,
-// or is malformed.
-std::optional<std::string_view> OnlyBytes(const FeatureQuery& query);
-std::optional<int64_t> OnlyInt64(const FeatureQuery& query);
+// Returns the single value of a feature, or nullopt if the feature was not found, has no list, or
+// has an empty list. Throws DataError, with the query's key, if the feature holds several values or
+// another kind of list, or is malformed.
+std::optional<std::string_view> SingleBytes(const FeatureQuery& query);
+std::optional<int64_t> SingleInt64(const FeatureQuery& query);
 
-// All values of a found feature. Throws as above.
+// Returns all values of a feature. Throws as above.
 std::vector<std::string_view> AllBytes(const FeatureQuery& query);
 std::vector<int64_t> AllInt64(const FeatureQuery& query);
 std::vector<float> AllFloats(const FeatureQuery& query);
 
-// Every key of an Example with its Feature, in the order of the message (for `carole dataset
-// show`).
+// Returns every key of an Example with its Feature, in the order of the message. `carole dataset
+// show` uses it.
 std::vector<FeatureQuery> ListFeatures(std::string_view example);
 
-// Builds a serialized Example, features in the order of the calls.
+// Builds a serialized Example. Its features are in the order of the calls of Add().
 class ExampleBuilder {
  public:
   void Add(std::string_view key, std::string_view bytes);

@@ -1,9 +1,9 @@
-// Where every record of a list of shards lies, so that any record can be read without reading those
-// before it.
+// The offset of every record in a list of shards, so that any record can be read without reading
+// the records before it.
 //
-// Built once by reading all headers, then kept in a small file (FORMATS.md) beside the data, or in
-// a working folder when the data is read-only. The file is written atomically: ranks that write it
-// at once do no harm.
+// The index is built once by reading all record headers. It is then cached in a small file
+// (io/records/FORMATS.md) next to the data, or in a working folder if the data is read-only. The
+// file is written atomically, so several ranks may write it at the same time.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,21 @@ struct ShardIndex {
   std::string path;
   uint64_t file_bytes = 0;
   int64_t modified_ns = 0;
-  int64_t first_record = 0;       // number, over all shards, of the shard's record 0
+  int64_t first_record = 0;       // number of this shard's record 0, counted over all shards
   std::vector<uint64_t> offsets;  // of each record, then the end of the last one
-  bool damaged = false;           // some "records" are bytes that could not be made out
+  bool damaged = false;           // some "records" are damaged bytes (RecordIndexOptions)
 
   int64_t num_records() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
 
+// Maps a record's number over all shards to its location.
 class RecordIndex {
  public:
   struct Entry {
-    int shard = 0;
-    int64_t index = 0;  // within the shard
-    uint64_t offset = 0;
-    uint64_t length = 0;  // of the data
+    int shard = 0;        // index into shards()
+    int64_t index = 0;    // of the record within the shard
+    uint64_t offset = 0;  // of the record in the shard's (inflated) bytes
+    uint64_t length = 0;  // of the record's data in bytes
   };
 
   RecordIndex() = default;
@@ -42,7 +43,7 @@ class RecordIndex {
   int64_t num_records() const { return num_records_; }
   const std::vector<ShardIndex>& shards() const { return shards_; }
 
-  // record in [0, num_records()).
+  // Locates a record in [0, num_records()).
   Entry Find(int64_t record) const;
 
  private:
@@ -53,24 +54,25 @@ class RecordIndex {
 struct RecordIndexOptions {
   std::vector<std::filesystem::path> shards;
   std::filesystem::path work_dir;  // second choice for the cache file; may be empty
-  int threads = 1;                 // that scan shards
-  // Damage that hides where the next record begins becomes one record, which cannot be read; the
-  // index is then not cached.
+  int threads = 1;                 // number of threads that scan shards
+  // Whether to continue after a damaged header. The bytes up to the next valid header then count as
+  // one record, which cannot be read. Such an index is not cached.
   bool skip_damage = false;
 };
 
-// Reads the cached index when name, size and time of every shard still fit; otherwise scans the
-// shards and caches the result where it can; a failure to do so is only logged, and this process
-// keeps it in memory. Throws DataError for a damaged or empty shard, unless damage is skipped.
+// Returns the cached index if name, size and modification time of every shard are unchanged.
+// Otherwise scans the shards and caches the result. If no cache file can be written, that is
+// logged, and this process keeps the index in memory. Throws DataError if a shard is damaged or
+// empty, unless skip_damage; throws DiskError.
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options);
 
-// The offsets of ShardIndex, by reading the headers. Throws DataError; but when `damaged` is given,
-// it sets it and goes on behind the damage, at the next record; an empty shard is then one record,
-// which cannot be read.
+// Reads all record headers and returns ShardIndex::offsets. Throws DataError if a header is damaged
+// or the source is empty. If `damaged` is given, sets *damaged instead and continues at the next
+// valid header; an empty source then counts as one record, which cannot be read.
 std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged = nullptr);
 
-// Reads the bytes of a cache file: false when they are damaged or of other shards. `shards` comes
-// with path, size and time filled in and receives the offsets.
+// Parses the bytes of a cache file. `shards` holds path, size and time of the shards and receives
+// their offsets. Returns false if the bytes are damaged or describe other shards.
 bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards);
 
 }  // namespace carole::io

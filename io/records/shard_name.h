@@ -1,4 +1,4 @@
-// What the shards of a set are called: train-00003-of-00128.tfrecord.
+// Names of shards that belong to one set: train-00003-of-00128.tfrecord.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 namespace carole::io {
 
 struct ShardName {
-  std::string stem;  // what stands before the number: "train-"
+  std::string stem;  // the part before the number: "train-"
   int number = 0;
   int count = 0;
   std::string suffix;  // ".tfrecord"
 
-  // nullopt for names of another form.
+  // Parses a file name. Returns nullopt if the name does not have this form.
   static std::optional<ShardName> Parse(const std::string& name);
   std::string ToString() const;
 };

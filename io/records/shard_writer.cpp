@@ -19,46 +19,51 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the shards lies the recipe they were made by; what differs is not finished but refused.
-fs::path RecipePath(const ShardPlan& plan) {
-  const size_t separator = plan.is_one_file ? 0 : 1;
+// The file with the build's description, next to the shards. A build only adds to shards of the
+// same description; it refuses all others.
+fs::path DescriptionPath(const ShardPlan& plan) {
+  const size_t separator = plan.is_single_file ? 0 : 1;
   const std::string_view name = std::string_view(plan.stem).substr(0, plan.stem.size() - separator);
   return plan.folder / fmt::format(".carole_build_{}", name);
 }
 
-// Examples that could not be made.
-class BadExamples {
+// Logs and counts examples that could not be made.
+class FailedExamples {
  public:
-  explicit BadExamples(int64_t most) : most_(most) {}
+  explicit FailedExamples(int64_t limit) : limit_(limit) {}
 
   void Add(const DataError& error) {
     LogError("", "{}", error.what());
     const std::lock_guard lock(mutex_);
     if (count_++ == 0) first_ = error.what();
   }
-  bool AreTooMany() const { return count_ > most_; }
-  void RequireFew() const {
-    if (AreTooMany())
+  bool ExceedsLimit() const { return count_ > limit_; }
+  // Throws the first error if too many examples failed.
+  void ThrowIfOverLimit() const {
+    if (ExceedsLimit())
       throw DataError(fmt::format(
-          "{}; it is the first of {} that could not be made: mend them, or leave out as many by "
-          "--max_bad_records",
-          first_, count_.load()));
+          "{}; this is the first of {} examples that could not be made; fix the files, or pass "
+          "--max_bad_records={} to leave them out",
+          first_, count_.load(), count_.load()));
     if (count_ > 0)
-      LogWarning("io.build", "{} examples are left out (--max_bad_records)", count_.load());
+      LogWarning("io.build",
+                 "{} examples could not be made and are left out, as --max_bad_records={} allows",
+                 count_.load(), limit_);
   }
 
  private:
-  const int64_t most_;
+  const int64_t limit_;
   std::atomic<int64_t> count_{0};
   std::mutex mutex_;
   std::string first_;
 };
 
-std::string RecipeLine(const ShardPlan& plan) { return plan.recipe + "\n"; }
+std::string DescriptionLine(const ShardPlan& plan) { return plan.build_description + "\n"; }
 
-// A shard of another number of shards would be read beside ours.
+// Whether the folder holds shards of this stem. A shard of another shard count matters too, because
+// training would read it together with ours.
 bool HasShards(const ShardPlan& plan) {
-  if (plan.is_one_file || !fs::exists(plan.folder)) return fs::exists(ShardPath(plan, 0));
+  if (plan.is_single_file || !fs::exists(plan.folder)) return fs::exists(ShardPath(plan, 0));
   for (const auto& file : fs::directory_iterator(plan.folder)) {
     const std::string name = file.path().filename().string();
     if (name.starts_with(plan.stem) && name.find("-of-") != std::string::npos) return true;
@@ -80,25 +85,26 @@ std::vector<int> MissingShards(const ShardPlan& plan) {
   return missing;
 }
 
-// Counts in `done` what it tried.
+// Writes one shard and adds the examples that it tried to `done`.
 void WriteShard(const ShardPlan& plan, int shard, const std::function<std::string(int64_t)>& make,
-                BadExamples& bad, std::atomic<int64_t>& done) {
+                FailedExamples& failed, std::atomic<int64_t>& done) {
   const std::unique_ptr<Sink> sink = CreateFile(ShardPath(plan, shard));
   TfRecordWriter writer(*sink);
-  int64_t num_bad = 0;
+  int64_t num_failed = 0;
   for (int64_t k = plan.starts[shard]; k < plan.starts[shard + 1]; ++k) {
     try {
       writer.Write(make(k));
     } catch (const DataError& error) {
-      bad.Add(error);
-      ++num_bad;
+      failed.Add(error);
+      ++num_failed;
     }
     ++done;
   }
-  if (num_bad > 0 && bad.AreTooMany()) return;
-  if (num_bad == plan.count(shard)) {
-    throw DataError(fmt::format("[io.build] {}: nothing in it could be made; use fewer shards",
-                                ShardPath(plan, shard).string()));
+  if (num_failed > 0 && failed.ExceedsLimit()) return;
+  if (num_failed == plan.count(shard)) {
+    throw DataError(fmt::format(
+        "[io.build] {}: empty shard: none of its {} examples could be made; use fewer shards",
+        ShardPath(plan, shard).string(), num_failed));
   }
   sink->Commit();
 }
@@ -106,12 +112,12 @@ void WriteShard(const ShardPlan& plan, int shard, const std::function<std::strin
 }  // namespace
 
 fs::path ShardPath(const ShardPlan& plan, int shard) {
-  if (plan.is_one_file) return plan.folder / plan.stem;
+  if (plan.is_single_file) return plan.folder / plan.stem;
   const ShardName name{plan.stem, shard, plan.num_shards(), plan.suffix};
   return plan.folder / name.ToString();
 }
 
-std::vector<int64_t> LinearParts(int64_t first, int64_t last, int count) {
+std::vector<int64_t> LinspaceBounds(int64_t first, int64_t last, int count) {
   const double step = static_cast<double>(last - first) / count;
   std::vector<int64_t> bounds;
   for (int i = 0; i < count; ++i)
@@ -122,47 +128,49 @@ std::vector<int64_t> LinearParts(int64_t first, int64_t last, int count) {
 
 std::vector<int64_t> ShardStarts(int64_t count, int num_shards) {
   constexpr int kThreads = 8;
-  if (num_shards % kThreads != 0) return LinearParts(0, count, num_shards);
-  const std::vector<int64_t> parts = LinearParts(0, count, kThreads);
+  if (num_shards % kThreads != 0) return LinspaceBounds(0, count, num_shards);
+  const std::vector<int64_t> parts = LinspaceBounds(0, count, kThreads);
   std::vector<int64_t> starts = {0};
   for (int t = 0; t < kThreads; ++t) {
-    const auto bounds = LinearParts(parts[t], parts[t + 1], num_shards / kThreads);
+    const auto bounds = LinspaceBounds(parts[t], parts[t + 1], num_shards / kThreads);
     starts.insert(starts.end(), bounds.begin() + 1, bounds.end());
   }
   return starts;
 }
 
 void CheckShards(const ShardPlan& plan) {
-  constexpr uint64_t kMaxRecipeBytes = 1 << 20;
+  constexpr uint64_t kMaxDescriptionBytes = 1 << 20;
   if (!HasShards(plan)) return;
-  const fs::path path = RecipePath(plan);
-  if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxRecipeBytes) == RecipeLine(plan)) return;
-  throw UsageError(
-      fmt::format("[io.build] {}: holds {}{} of another build: got shards that were not made by "
-                  "'{}'; remove them or choose another --dataset_dir",
-                  plan.folder.string(), plan.stem, plan.is_one_file ? "" : "*", plan.recipe));
+  const fs::path path = DescriptionPath(plan);
+  if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxDescriptionBytes) == DescriptionLine(plan))
+    return;
+  throw UsageError(fmt::format(
+      "[io.build] {}: holds {}{} of another build: want shards made from '{}'; remove "
+      "them or choose another --dataset_dir",
+      plan.folder.string(), plan.stem, plan.is_single_file ? "" : "*", plan.build_description));
 }
 
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {
   MakeFolder("io.build", plan.folder.string());
-  // Two jobs may find the same raw files: the second then finds the shards of the first.
+  // Two jobs may start from the same raw files. The second one waits here and then finds the shards
+  // of the first.
   const RunLock lock(plan.folder.string(), RunLock::OnConflict::kWait);
-  RemoveLeftovers(plan.folder, plan.stem);
+  RemoveTemporaryFiles(plan.folder, plan.stem);
   CheckShards(plan);
-  WriteWholeFile(RecipePath(plan), RecipeLine(plan));
+  WriteWholeFile(DescriptionPath(plan), DescriptionLine(plan));
   const std::vector<int> missing = MissingShards(plan);
   std::atomic<int64_t> done = plan.starts.back();
   for (int shard : missing) done -= plan.count(shard);
-  BadExamples bad(plan.max_bad);
+  FailedExamples failed(plan.max_bad);
   const auto write = [&](int64_t i) {
-    WriteShard(plan, missing[static_cast<size_t>(i)], make, bad, done);
+    WriteShard(plan, missing[static_cast<size_t>(i)], make, failed, done);
   };
   const auto report = [&] {
     if (plan.progress) plan.progress(done, plan.starts.back());
   };
   report();
   ParallelFor(static_cast<int64_t>(missing.size()), plan.threads, write, report);
-  bad.RequireFew();
+  failed.ThrowIfOverLimit();
 }
 
 }  // namespace carole::io

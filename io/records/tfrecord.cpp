@@ -12,21 +12,22 @@ namespace carole::io {
 namespace {
 
 constexpr uint64_t kMaxRecordBytes = uint64_t{2} << 30;
-constexpr uint64_t kReadAheadBytes = uint64_t{16} << 20;  // believed without having seen the data
+// A claimed length allocates at most this much memory before the data has been read.
+constexpr uint64_t kReadAheadBytes = uint64_t{16} << 20;
 
-bool HeaderFits(std::string_view header) {
+bool IsValidHeader(std::string_view header) {
   return header.size() >= kRecordHeaderBytes &&
-         MaskedCrc32c(header.substr(0, 8)) == LoadLittle<uint32_t>(header.data() + 8);
+         MaskedCrc32c(header.substr(0, 8)) == LoadLittleEndian<uint32_t>(header.data() + 8);
 }
 
 [[noreturn]] void FailTruncated(const Source& source, int64_t index, uint64_t offset, uint64_t got,
                                 uint64_t want) {
   throw DataError(fmt::format(
       "{}truncated record: got {} bytes to the end of the file, want {}; re-copy the shard",
-      RecordPlace(source.name(), index, offset), got, want));
+      RecordLocation(source.name(), index, offset), got, want));
 }
 
-// Makes buffer hold the `want` bytes from `offset` on, of which `have` are there already.
+// Fills `buffer` with the `want` bytes from `offset` on. The first `have` bytes are there already.
 void ReadRest(const Source& source, uint64_t offset, int64_t index, uint64_t have, uint64_t want,
               std::string& buffer) {
   while (have < want) {
@@ -40,13 +41,13 @@ void ReadRest(const Source& source, uint64_t offset, int64_t index, uint64_t hav
 
 }  // namespace
 
-std::string RecordPlace(std::string_view file, int64_t index, uint64_t offset) {
+std::string RecordLocation(std::string_view file, int64_t index, uint64_t offset) {
   return fmt::format("[io.tfrecord] {}: record {} at byte {}: ", file, index, offset);
 }
 
-std::string AtPlace(std::string_view place, std::string_view error) {
-  if (error.starts_with(place)) return std::string(error);
-  return fmt::format("{}{}", place, WithoutTag(error));
+std::string WithLocation(std::string_view location, std::string_view error) {
+  if (error.starts_with(location)) return std::string(error);
+  return fmt::format("{}{}", location, WithoutTag(error));
 }
 
 std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path) {
@@ -56,7 +57,8 @@ std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path) {
 std::unique_ptr<Source> OpenRecords(std::unique_ptr<Source> file) {
   char head[kRecordHeaderBytes] = {};
   const size_t count = file->ReadAt(0, head);
-  if (HeaderFits({head, count})) return file;  // first: a length, too, may begin as gzip does
+  // This check comes first, because a valid length may look like the beginning of a gzip file.
+  if (IsValidHeader({head, count})) return file;
   if (IsGzip(*file)) return Inflate(std::move(file));
   if (count < 2) return file;
   const int b0 = static_cast<uint8_t>(head[0]);
@@ -83,11 +85,11 @@ std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path, b
       if (count == 0) break;
       bytes.append(buffer, count);
     } catch (const DataError&) {
-      step /= 8;  // up to the very byte
+      step /= 8;  // reach the last byte before the damage
     }
   }
-  // No record, also where the last byte of one is what is missing, so that something is there to be
-  // counted as bad.
+  // These bytes are not a valid record, even if only the last byte of a record is missing. So there
+  // is always something to count as a bad record.
   if (step == 0) bytes.append(kRecordHeaderBytes + 1, '\0');
   return std::make_unique<MemorySource>(source->name(), std::move(bytes));
 }
@@ -97,29 +99,29 @@ uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int
   if (header.size() < kRecordHeaderBytes) {
     throw DataError(fmt::format(
         "{}truncated header: got {} bytes to the end of the file, want {}; re-copy the shard",
-        RecordPlace(file, index, offset), header.size(), kRecordHeaderBytes));
+        RecordLocation(file, index, offset), header.size(), kRecordHeaderBytes));
   }
-  const uint64_t length = LoadLittle<uint64_t>(header.data());
-  const uint32_t stored = LoadLittle<uint32_t>(header.data() + 8);
+  const uint64_t length = LoadLittleEndian<uint64_t>(header.data());
+  const uint32_t stored = LoadLittleEndian<uint32_t>(header.data() + 8);
   const uint32_t computed = MaskedCrc32c(header.substr(0, 8));
   if (stored != computed) {
-    throw DataError(fmt::format(
-        "{}length crc mismatch: got {:#010x}, want {:#010x}; {}", RecordPlace(file, index, offset),
-        stored, computed, index == 0 ? "is this a TFRecord file at all?" : "re-copy the shard"));
+    throw DataError(fmt::format("{}length checksum mismatch: got {:#010x}, want {:#010x}; {}",
+                                RecordLocation(file, index, offset), stored, computed,
+                                index == 0 ? "is this a TFRecord file?" : "re-copy the shard"));
   }
   if (length > kMaxRecordBytes) {
     throw DataError(fmt::format("{}record too long: got {} bytes, want at most {}",
-                                RecordPlace(file, index, offset), length, kMaxRecordBytes));
+                                RecordLocation(file, index, offset), length, kMaxRecordBytes));
   }
   if (file_size && length + kRecordFramingBytes > *file_size - offset) {
     throw DataError(fmt::format(
         "{}truncated record: got {} bytes to the end of the file, want {}; re-copy the shard",
-        RecordPlace(file, index, offset), *file_size - offset, length + kRecordFramingBytes));
+        RecordLocation(file, index, offset), *file_size - offset, length + kRecordFramingBytes));
   }
   return length;
 }
 
-void FailEmptyShard(const std::string& file) {
+void ThrowEmptyShard(const std::string& file) {
   throw DataError(fmt::format(
       "[io.tfrecord] {}: the file is empty: got 0 records, want at least 1; re-copy the shard",
       file));
@@ -137,30 +139,31 @@ std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offs
   ReadRest(source, offset, index, have, length + kRecordFramingBytes, buffer);
 
   const std::string_view data = std::string_view(buffer).substr(kRecordHeaderBytes, length);
-  const uint32_t stored = LoadLittle<uint32_t>(data.data() + length);
+  const uint32_t stored = LoadLittleEndian<uint32_t>(data.data() + length);
   const uint32_t computed = MaskedCrc32c(data);
   if (stored != computed) {
     throw DataError(
-        fmt::format("{}data crc mismatch: got {:#010x}, want {:#010x}; re-copy the shard",
-                    RecordPlace(source.name(), index, offset), stored, computed));
+        fmt::format("{}data checksum mismatch: got {:#010x}, want {:#010x}; re-copy the shard",
+                    RecordLocation(source.name(), index, offset), stored, computed));
   }
   return data;
 }
 
 uint64_t FindNextRecord(const Source& source, uint64_t offset) {
-  constexpr size_t kFirstBytes = 4096, kMostBytes = size_t{1} << 20;  // mostly it is near
+  // The next record is usually near, so the first read is small.
+  constexpr size_t kFirstBytes = 4096, kMaxBytes = size_t{1} << 20;
   const uint64_t end = source.size().value();
-  // By accident one place in 2^32 has a fitting crc, and of these few a length that fits into the
-  // file. The data is left to the reader: to sum it up here would take forever in a file that is
-  // made to have many such places.
+  // A random offset has a valid checksum with a probability of 2^-32, and few of these have a
+  // length that fits into the file. The data's checksum is not verified here: a malicious file with
+  // many valid headers would make that take forever. The reader verifies it.
   const auto is_record = [&](uint64_t at, std::string_view header) {
-    const auto length = LoadLittle<uint64_t>(header.data());
+    const auto length = LoadLittleEndian<uint64_t>(header.data());
     return length <= kMaxRecordBytes && length + kRecordFramingBytes <= end - at &&
-           HeaderFits(header);
+           IsValidHeader(header);
   };
   std::string window;
   for (size_t step = kFirstBytes; offset + kRecordFramingBytes <= end;
-       step = std::min(16 * step, kMostBytes)) {
+       step = std::min(16 * step, kMaxBytes)) {
     window.resize(step);
     const std::string_view bytes(window.data(), source.ReadAt(offset, window));
     for (size_t i = 0; i + kRecordHeaderBytes <= bytes.size(); ++i) {
@@ -174,7 +177,7 @@ uint64_t FindNextRecord(const Source& source, uint64_t offset) {
 std::optional<std::string_view> TfRecordReader::Next() {
   const auto record = ReadRecordAt(source_, next_offset_, index_, buffer_);
   if (!record) {
-    if (index_ == 0) FailEmptyShard(source_.name());
+    if (index_ == 0) ThrowEmptyShard(source_.name());
     return std::nullopt;
   }
   offset_ = next_offset_;
@@ -185,11 +188,11 @@ std::optional<std::string_view> TfRecordReader::Next() {
 
 void AppendRecord(std::string& bytes, std::string_view data) {
   std::string length;
-  AppendLittle<uint64_t>(length, data.size());
+  AppendLittleEndian<uint64_t>(length, data.size());
   bytes += length;
-  AppendLittle(bytes, MaskedCrc32c(length));
+  AppendLittleEndian(bytes, MaskedCrc32c(length));
   bytes += data;
-  AppendLittle(bytes, MaskedCrc32c(data));
+  AppendLittleEndian(bytes, MaskedCrc32c(data));
 }
 
 void TfRecordWriter::Write(std::string_view data) {

@@ -1,7 +1,8 @@
-// TFRecord files: runs of `uint64 length | masked crc of the length | data | masked crc of the
-// data`.
+// Reads and writes TFRecord files. A file is a sequence of records
+//   uint64 length | masked CRC-32C of the length | data | masked CRC-32C of the data
+// with nothing before, between or after them (io/records/FORMATS.md).
 //
-// A file may be compressed as a whole (gzip or zlib); offsets are then those of the inflated bytes.
+// A file may be compressed as a whole (gzip or zlib). Offsets then count inflated bytes.
 #pragma once
 
 #include <memory>
@@ -16,52 +17,61 @@ namespace carole::io {
 inline constexpr uint64_t kRecordHeaderBytes = 12;   // before the data
 inline constexpr uint64_t kRecordFramingBytes = 16;  // before and after the data
 
-// Opens a shard, plain or compressed (told apart by its first bytes: FORMATS.md). Throws DiskError.
+// Opens a shard and returns its inflated bytes. The first bytes tell whether it is compressed
+// (FORMATS.md). Throws DiskError.
 std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path);
 std::unique_ptr<Source> OpenRecords(std::unique_ptr<Source> file);
 
-// The same for reading at any offset from any thread: a compressed shard is inflated into memory.
-// Throws DataError when that takes more than 4 GiB, and for a damaged stream; with skip_damage that
-// ends where it can be read no further, in a byte that is no record.
+// Like OpenRecords(), but the result has a size() and may be read at any offset from any thread: a
+// compressed shard is inflated into memory. Throws DataError if that needs more than 4 GiB, or if
+// the compressed stream is damaged. With skip_damage, a damaged stream ends where inflating failed,
+// followed by a few bytes that are not a record, so that the damage is counted as a bad record.
 std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path,
                                             bool skip_damage = false);
 
-// "[io.tfrecord] NAME: record INDEX at byte OFFSET: ", the start of every error about a record.
-std::string RecordPlace(std::string_view file, int64_t index, uint64_t offset);
-// The text of an error with the place before it, where it does not begin with that already.
-std::string AtPlace(std::string_view place, std::string_view error);
+// Returns "[io.tfrecord] FILE: record INDEX at byte OFFSET: ", the beginning of every error message
+// about a record.
+std::string RecordLocation(std::string_view file, int64_t index, uint64_t offset);
+// Returns an error's text with RecordLocation() in front, unless the text already begins with it.
+std::string WithLocation(std::string_view location, std::string_view error);
 
-// Checks the 12 bytes in front of a record and returns its length. Throws DataError when they are
-// fewer than 12, when the crc does not fit, or when the length runs past `file_size` (if known).
+// Checks the 12 bytes before a record's data and returns the length of the data. `file`, `index`
+// and `offset` locate the record in error messages. Throws DataError if `header` is shorter than 12
+// bytes, if the checksum is wrong, if the length exceeds 2 GiB, or if the record would end after
+// `file_size` (if known).
 uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int64_t index,
                            uint64_t offset, std::optional<uint64_t> file_size);
 
-// Throws the DataError of a shard without records.
-[[noreturn]] void FailEmptyShard(const std::string& file);
+// Throws the DataError for a shard without records.
+[[noreturn]] void ThrowEmptyShard(const std::string& file);
 
-// Reads the record that begins at `offset` into `buffer` (grown, never shrunk) and returns its
-// data, valid until the buffer changes. `index` is for the text of errors only. Returns nullopt at
-// the exact end of the source. A length is not believed before its crc fits, and memory grows only
-// as data really comes. Throws DataError. expected_length, when known, saves a second read; the
-// record need not have that length.
+// Reads the record that begins at `offset` and returns its data, a view into `buffer` that is valid
+// until the buffer changes. The buffer grows and never shrinks. Returns nullopt at the exact end of
+// the source. `index` is used in error messages only. If `expected_length` is given, one read
+// usually suffices; the record may have another length.
+//
+// A length is used only after its checksum was verified, and memory grows only with data that was
+// really read. Throws DataError if the record is damaged or truncated.
 std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offset, int64_t index,
                                              std::string& buffer, uint64_t expected_length = 0);
 
-// Where the first record at or behind `offset` begins, in a source that has a size; that size when
-// there is none. It is whole, but its data may be damaged.
+// Searches a source that has a size for the next record at or after `offset`. Returns the record's
+// offset, or the source's size if there is none. The record's header is valid and the record ends
+// within the source, but its data may be damaged.
 uint64_t FindNextRecord(const Source& source, uint64_t offset);
 
-// Reads the records of one source from front to back. Throws DataError for an empty file.
+// Reads the records of one source from front to back.
 class TfRecordReader {
  public:
   // `source` must outlive the reader.
   explicit TfRecordReader(const Source& source) : source_(source) {}
 
-  // The data of the next record, valid until the next call; nullopt at the end.
+  // Returns the data of the next record, which is valid until the next call, or nullopt at the end.
+  // Throws DataError if the record is damaged or the file is empty.
   std::optional<std::string_view> Next();
 
-  int64_t index() const { return index_ - 1; }  // of the record that Next() gave last
-  uint64_t offset() const { return offset_; }   // at which that record begins
+  int64_t index() const { return index_ - 1; }  // of the record that Next() returned last
+  uint64_t offset() const { return offset_; }   // where that record begins
 
  private:
   const Source& source_;
@@ -71,10 +81,10 @@ class TfRecordReader {
   uint64_t next_offset_ = 0;
 };
 
-// The record as files hold it: length, data and their checksums.
+// Appends a framed record to `bytes`: length, data and their checksums.
 void AppendRecord(std::string& bytes, std::string_view data);
 
-// Writes records to a sink. Commit the sink when all are written.
+// Writes records to a sink. The caller must call sink.Commit() after the last record.
 class TfRecordWriter {
  public:
   explicit TfRecordWriter(Sink& sink) : sink_(sink) {}

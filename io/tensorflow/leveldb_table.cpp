@@ -14,15 +14,17 @@ namespace carole::io {
 namespace {
 
 constexpr size_t kFooterBytes = 48;
-constexpr size_t kHandlesBytes = 40;  // of the footer: two handles and zeros
-constexpr size_t kTrailerBytes = 5;   // behind a block: its kind and checksum
-constexpr size_t kBlockBytes = 1 << 18;
-// Each key may share all of the one before: without a bound a small file takes much memory.
+constexpr size_t kHandlesBytes = 40;     // part of the footer: two handles, padded with zeros
+constexpr size_t kTrailerBytes = 5;      // after a block: its compression type and checksum
+constexpr size_t kBlockBytes = 1 << 18;  // a block is ended at this size
+// A key may share all bytes of the previous one. Without a bound, the keys of a small file could
+// take much memory.
 constexpr uint64_t kMaxKeyBytes = 1 << 16;
 constexpr int kRestartInterval = 16;
 enum Compression : char { kPlain = 0, kSnappy = 1 };
 
-// False when the bytes end early or the number is longer than 64 bits.
+// Parses a varint and removes it from `bytes`. Returns false if the bytes are too few or the number
+// has more than 64 bits.
 bool TakeVarint(std::string_view& bytes, uint64_t& value) {
   value = 0;
   for (int shift = 0; shift < 64 && !bytes.empty(); shift += 7) {
@@ -46,7 +48,7 @@ size_t SharedPrefix(std::string_view a, std::string_view b) {
 std::string ReadExactly(const Source& source, uint64_t offset, uint64_t size) {
   std::string bytes(size, '\0');
   if (source.ReadAt(offset, bytes) != size)
-    throw DataError(fmt::format("[io.table] {}: ends early", source.name()));
+    throw DataError(fmt::format("[io.table] {}: is truncated; copy the file again", source.name()));
   return bytes;
 }
 
@@ -59,28 +61,31 @@ void LeveldbTableReader::Refuse(std::string_view what) const {
 LeveldbTableReader::Handle LeveldbTableReader::TakeHandle(std::string_view& bytes) const {
   Handle handle;
   if (!TakeVarint(bytes, handle.offset) || !TakeVarint(bytes, handle.size))
-    Refuse("a damaged block handle");
+    Refuse("has a damaged block handle");
   if (handle.offset > content_bytes_ || handle.size > content_bytes_ - handle.offset ||
       content_bytes_ - handle.offset - handle.size < kTrailerBytes) {
-    Refuse(fmt::format("a block of {} bytes at {} in a file of {}", handle.size, handle.offset,
-                       content_bytes_ + kFooterBytes));
+    Refuse(fmt::format("block out of bounds: got {} bytes at byte {} in a file of {} bytes",
+                       handle.size, handle.offset, content_bytes_ + kFooterBytes));
   }
   return handle;
 }
 
 LeveldbTableReader::LeveldbTableReader(const Source& source) : source_(source) {
   const uint64_t bytes = source.size().value_or(0);
-  if (bytes < kFooterBytes) Refuse(fmt::format("{} bytes are too few for a table", bytes));
+  if (bytes < kFooterBytes)
+    Refuse(
+        fmt::format("too short for a table: got {} bytes, want at least {}", bytes, kFooterBytes));
   content_bytes_ = bytes - kFooterBytes;
   const std::string footer = ReadExactly(source, content_bytes_, kFooterBytes);
-  if (!footer.ends_with(kTableMagic)) Refuse("does not end as a table does; is it truncated?");
+  if (!footer.ends_with(kTableMagic))
+    Refuse("does not end with a table's magic number; is it truncated?");
   std::string_view handles = std::string_view(footer).substr(0, kHandlesBytes);
-  TakeHandle(handles);  // of the block of filters, which TensorFlow leaves empty
+  TakeHandle(handles);  // the metaindex block, which TensorFlow leaves empty
   const Handle index = TakeHandle(handles);
-  uint64_t end = 0;  // of the block before
+  uint64_t end = 0;  // of the previous block
   VisitBlock(ReadBlock(index), [&](std::string_view, std::string_view value) {
     blocks_.push_back(TakeHandle(value));
-    if (blocks_.back().offset < end) Refuse("its blocks overlap");
+    if (blocks_.back().offset < end) Refuse("blocks overlap");
     end = blocks_.back().offset + blocks_.back().size;
   });
 }
@@ -92,18 +97,18 @@ std::string LeveldbTableReader::ReadBlock(size_t index) const {
 std::string LeveldbTableReader::ReadBlock(const Handle& handle) const {
   std::string block = ReadExactly(source_, handle.offset, handle.size + kTrailerBytes);
   const std::string_view checked = std::string_view(block).substr(0, handle.size + 1);
-  const auto want = LoadLittle<uint32_t>(block.data() + checked.size());
+  const auto want = LoadLittleEndian<uint32_t>(block.data() + checked.size());
   if (const uint32_t got = MaskedCrc32c(checked); got != want) {
     Refuse(
-        fmt::format("block at byte {}: crc mismatch: got {:#010x}, want {:#010x}; copy the file "
-                    "again",
+        fmt::format("block at byte {}: checksum mismatch: got {:#010x}, want {:#010x}; copy the "
+                    "file again",
                     handle.offset, got, want));
   }
   const char compression = checked.back();
   block.resize(handle.size);
   if (compression == kPlain) return block;
   if (compression != kSnappy) {
-    Refuse(fmt::format("block at byte {}: compression {}, want 0 (none) or 1 (snappy)",
+    Refuse(fmt::format("block at byte {}: unknown compression: got {}, want 0 (none) or 1 (Snappy)",
                        handle.offset, static_cast<int>(compression)));
   }
   try {
@@ -114,9 +119,9 @@ std::string LeveldbTableReader::ReadBlock(const Handle& handle) const {
 }
 
 void LeveldbTableReader::VisitBlock(std::string_view block, const VisitEntry& visit) const {
-  const auto bad = [this] { Refuse("a damaged block"); };
+  const auto bad = [this] { Refuse("has a damaged block"); };
   if (block.size() < sizeof(uint32_t)) bad();
-  const uint64_t restarts = LoadLittle<uint32_t>(block.end() - sizeof(uint32_t));
+  const uint64_t restarts = LoadLittleEndian<uint32_t>(block.end() - sizeof(uint32_t));
   if (restarts > block.size() / sizeof(uint32_t) - 1) bad();
   block.remove_suffix((restarts + 1) * sizeof(uint32_t));
   std::string key;
@@ -128,7 +133,7 @@ void LeveldbTableReader::VisitBlock(std::string_view block, const VisitEntry& vi
       bad();
     }
     if (shared + unshared > kMaxKeyBytes)
-      Refuse(fmt::format("a key of more than {} bytes", kMaxKeyBytes));
+      Refuse(fmt::format("has a key of more than {} bytes", kMaxKeyBytes));
     key.resize(shared);
     key += block.substr(0, unshared);
     visit(key, block.substr(unshared, value_bytes));
@@ -157,7 +162,7 @@ void LeveldbTableWriter::Block::Add(std::string_view key, std::string_view value
 
 void LeveldbTableWriter::Add(std::string_view key, std::string_view value) {
   CAROLE_CHECK(data_.last_key < key || (data_.bytes.empty() && index_.bytes.empty()),
-               "table: key '{}' does not follow '{}'", key, data_.last_key);
+               "table: keys are not in ascending order: got '{}' after '{}'", key, data_.last_key);
   if (data_.bytes.size() >= kBlockBytes) {
     const std::string last_key = data_.last_key;
     index_.Add(last_key, Flush(data_));
@@ -166,13 +171,13 @@ void LeveldbTableWriter::Add(std::string_view key, std::string_view value) {
 }
 
 std::string LeveldbTableWriter::Flush(Block& block) {
-  for (uint32_t restart : block.restarts) AppendLittle(block.bytes, restart);
-  AppendLittle(block.bytes, static_cast<uint32_t>(block.restarts.size()));
+  for (uint32_t restart : block.restarts) AppendLittleEndian(block.bytes, restart);
+  AppendLittleEndian(block.bytes, static_cast<uint32_t>(block.restarts.size()));
   std::string handle;
   AppendVarint(handle, offset_);
   AppendVarint(handle, block.bytes.size());
   block.bytes.push_back(kPlain);
-  AppendLittle(block.bytes, MaskedCrc32c(block.bytes));
+  AppendLittleEndian(block.bytes, MaskedCrc32c(block.bytes));
   sink_.Append(block.bytes);
   offset_ += block.bytes.size();
   block = Block{.last_key = std::move(block.last_key)};
@@ -184,8 +189,8 @@ void LeveldbTableWriter::Finish() {
     const std::string last_key = data_.last_key;
     index_.Add(last_key, Flush(data_));
   }
-  Block filters;
-  std::string footer = Flush(filters);
+  Block metaindex;
+  std::string footer = Flush(metaindex);
   footer += Flush(index_);
   footer.resize(kHandlesBytes, '\0');
   footer += kTableMagic;

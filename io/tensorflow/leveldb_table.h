@@ -1,8 +1,9 @@
-// LevelDB's tables: sorted strings in blocks, the container of TensorFlow's checkpoints
-// (FORMATS.md has the bytes).
+// LevelDB tables: sorted key-value pairs in blocks. TensorFlow's checkpoints use this container.
+// FORMATS.md describes the bytes.
 //
-// Reading expects hostile files: every size is checked against what the file has before anything is
-// allocated, blocks must follow one another, checksums are verified. Throws DataError.
+// Files that are read may be hostile. Every size is checked against the size of the file before
+// memory is allocated, blocks must not overlap, and checksums are verified. Every function of the
+// reader throws DataError if the table is damaged.
 #pragma once
 
 #include <cstdint>
@@ -15,62 +16,65 @@
 
 namespace carole::io {
 
-// Ends every table.
+// The last bytes of every table.
 inline constexpr std::string_view kTableMagic = "\x57\xfb\x80\x8b\x24\x75\x47\xdb";
 
-// Keys come sorted. The views live as long as the call.
+// Called for each entry, in the order of the keys. The views are valid during the call.
 using VisitEntry = std::function<void(std::string_view key, std::string_view value)>;
 
-// `source` must outlive it.
+// Reads a table.
 class LeveldbTableReader {
  public:
-  // Reads footer and index.
+  // Reads footer and index. `source` must outlive the reader.
   explicit LeveldbTableReader(const Source& source);
 
-  // Verifies and, where compressed, unpacks one block.
   size_t num_blocks() const { return blocks_.size(); }
+  // Reads one block, verifies its checksum, and decompresses it if needed.
   std::string ReadBlock(size_t index) const;
 
-  // Entries of a block that ReadBlock() gave.
+  // Calls `visit` for each entry of a block that ReadBlock() returned.
   void VisitBlock(std::string_view block, const VisitEntry& visit) const;
-  // All entries of the table.
+  // Calls `visit` for each entry of the table.
   void Visit(const VisitEntry& visit) const;
 
  private:
+  // Location of a block; the size is without the 5 bytes of compression type and checksum.
   struct Handle {
     uint64_t offset = 0, size = 0;
   };
 
-  [[noreturn]] void Refuse(std::string_view what) const;
+  [[noreturn]] void Refuse(std::string_view what) const;  // throws DataError
+  // Parses a handle and removes it from `bytes`.
   Handle TakeHandle(std::string_view& bytes) const;
   std::string ReadBlock(const Handle& handle) const;
 
   const Source& source_;
-  uint64_t content_bytes_ = 0;  // of the file, without footer
+  uint64_t content_bytes_ = 0;  // size of the file without the footer
   std::vector<Handle> blocks_;
 };
 
-// Writes a table that is not compressed.
+// Writes an uncompressed table.
 class LeveldbTableWriter {
  public:
+  // `sink` must outlive the writer.
   explicit LeveldbTableWriter(Sink& sink) : sink_(sink) {}
-  // Keys must ascend bytewise.
+  // Appends an entry. Keys must ascend in byte order.
   void Add(std::string_view key, std::string_view value);
-  // Ends the table; does not commit the sink.
+  // Writes index and footer. Does not commit the sink.
   void Finish();
 
  private:
-  // A block being filled.
+  // A block that is being filled.
   struct Block {
     std::string bytes;
-    std::vector<uint32_t> restarts{0};
+    std::vector<uint32_t> restarts{0};  // offsets of entries that share nothing with the key before
     std::string last_key;
-    int since_restart = 0;
+    int since_restart = 0;  // entries since the last restart
 
     void Add(std::string_view key, std::string_view value);
   };
 
-  // Appends the block to the sink; returns its encoded handle and empties it.
+  // Appends the block to the sink, empties it, and returns its encoded handle.
   std::string Flush(Block& block);
 
   Sink& sink_;

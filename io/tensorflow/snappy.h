@@ -1,4 +1,4 @@
-// Snappy's raw format (github.com/google/snappy, format_description.txt), reading only: tables that
+// Decompresses Snappy's raw format (github.com/google/snappy, format_description.txt). Tables that
 // other programs wrote may be compressed with it.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace carole::io {
 
-// Throws DataError when the bytes are damaged or claim to grow by more than Snappy can.
+// Throws DataError if the bytes are damaged, or if they claim a size that Snappy cannot reach.
 std::string UncompressSnappy(std::string_view compressed);
 
 }  // namespace carole::io

@@ -30,33 +30,35 @@ class V2Checkpoint final : public TfTensors {
       if (key.empty()) return ReadHeader(value);
       entries.emplace(key, Parsed([&] { return ParseBundleEntry(value); }));
     });
-    if (num_shards_ == 0) Refuse("its index has no header");
+    if (num_shards_ == 0) Refuse("the index has no header");
     for (auto& [key, entry] : entries) {
-      if (key.front() != '\0') AddTensor(key, entry, entries);  // the others are parts
+      if (key.front() != '\0') AddTensor(key, entry, entries);  // other keys are slices of tensors
     }
   }
 
  private:
   void ReadHeader(std::string_view value) {
     const TfBundleHeader header = Parsed([&] { return ParseBundleHeader(value); });
-    if (header.big_endian) Refuse("was written by a big-endian machine: cannot be read");
+    if (header.big_endian) Refuse("was written by a big-endian machine, which is not supported");
     if (header.num_shards < 1 || header.num_shards > kMaxShards)
-      Refuse(fmt::format("{} data files: want 1 to {}", header.num_shards, kMaxShards));
+      Refuse(fmt::format("bad number of data files: got {}, want 1 to {}", header.num_shards,
+                         kMaxShards));
     num_shards_ = header.num_shards;
   }
 
   void AddTensor(const std::string& name, const TfBundleEntry& entry,
                  const std::map<std::string, TfBundleEntry>& entries) {
     std::vector<TfPart> parts;
-    const auto add = [&](const TfSlice& slice, const TfBundleEntry& place) {
-      parts.push_back({.slice = slice, .place = places_.size()});
-      places_.push_back(place);
+    const auto add = [&](const TfSlice& slice, const TfBundleEntry& location) {
+      parts.push_back({.slice = slice, .index = locations_.size()});
+      locations_.push_back(location);
     };
     if (entry.slices.empty()) add({}, entry);
     for (const TfSlice& slice : entry.slices) {
       const auto part = entries.find(EncodeSliceKey(name, slice));
-      if (part == entries.end()) Refuse(fmt::format("{}: a part of it is missing", name));
-      if (part->second.type != entry.type) Refuse(fmt::format("{}: parts of two types", name));
+      if (part == entries.end()) Refuse(fmt::format("{}: a slice is missing", name));
+      if (part->second.type != entry.type)
+        Refuse(fmt::format("{}: slices have different types", name));
       add(slice, part->second);
     }
     Add(name, entry.type, entry.dims, std::move(parts));
@@ -71,20 +73,23 @@ class V2Checkpoint final : public TfTensors {
     return *shard;
   }
 
-  // Tensors must not share bytes: together they would take more memory than the files have.
-  void CheckRoom(const std::string& name, TfType type, const TfPart& part,
-                 uint64_t elements) const override {
-    const TfBundleEntry& place = places_[part.place];
+  // Tensors must not share bytes, or they could take more memory than the files have.
+  void CheckPartFits(const std::string& name, TfType type, const TfPart& part,
+                     uint64_t elements) const override {
+    const TfBundleEntry& location = locations_[part.index];
     const auto refuse = [&] {
-      Refuse(fmt::format("{}: {} elements of {} in {} bytes at {} of data file {}: cannot be", name,
-                         elements, NameOf(type), place.size, place.offset, place.shard));
+      Refuse(fmt::format(
+          "{}: impossible location: got {} elements of {} in {} bytes at byte {} of "
+          "data file {}",
+          name, elements, NameOf(type), location.size, location.offset, location.shard));
     };
-    if (place.shard < 0 || place.shard >= num_shards_ || place.size < 0 || place.offset < 0)
+    if (location.shard < 0 || location.shard >= num_shards_ || location.size < 0 ||
+        location.offset < 0)
       refuse();
-    const auto bytes = static_cast<uint64_t>(place.size);
-    const uint64_t file = Shard(place.shard).size().value_or(0);
+    const auto bytes = static_cast<uint64_t>(location.size);
+    const uint64_t file = Shard(location.shard).size().value_or(0);
     if (bytes != elements * SizeOf(type) || bytes > file || bytes > bytes_left_ ||
-        static_cast<uint64_t>(place.offset) > file - bytes) {
+        static_cast<uint64_t>(location.offset) > file - bytes) {
       refuse();
     }
     bytes_left_ -= bytes;
@@ -92,22 +97,24 @@ class V2Checkpoint final : public TfTensors {
 
   void ReadPart(const std::string& name, TfType, const TfPart& part,
                 std::span<char> out) const override {
-    const TfBundleEntry& place = places_[part.place];
-    const Source& shard = Shard(place.shard);
-    if (shard.ReadAt(static_cast<uint64_t>(place.offset), out) != out.size())
-      Refuse(fmt::format("{}: {} ends early", name, shard.name()));
-    if (const uint32_t got = MaskedCrc32c({out.data(), out.size()}); got != place.crc) {
-      Refuse(fmt::format("{}: crc mismatch in {}: got {:#010x}, want {:#010x}; copy the file again",
-                         name, shard.name(), got, place.crc));
+    const TfBundleEntry& location = locations_[part.index];
+    const Source& shard = Shard(location.shard);
+    if (shard.ReadAt(static_cast<uint64_t>(location.offset), out) != out.size())
+      Refuse(fmt::format("{}: data file {} is truncated; copy it again", name, shard.name()));
+    if (const uint32_t got = MaskedCrc32c({out.data(), out.size()}); got != location.crc) {
+      Refuse(
+          fmt::format("{}: checksum mismatch in {}: got {:#010x}, want {:#010x}; copy the file "
+                      "again",
+                      name, shard.name(), got, location.crc));
     }
   }
 
   const std::unique_ptr<Source> index_;
   const OpenShard open_shard_;
   int64_t num_shards_ = 0;
-  std::vector<TfBundleEntry> places_;
-  mutable std::map<int64_t, std::unique_ptr<Source>> shards_;  // opened when first asked for
-  mutable uint64_t bytes_left_ = 0;                            // of those, not yet claimed
+  std::vector<TfBundleEntry> locations_;                       // indexed by TfPart::index
+  mutable std::map<int64_t, std::unique_ptr<Source>> shards_;  // opened when first needed
+  mutable uint64_t bytes_left_ = 0;  // bytes of the open shards that no tensor has claimed yet
 };
 
 bool IsFile(const std::string& path) {
@@ -117,9 +124,10 @@ bool IsFile(const std::string& path) {
 
 bool IsV2(const std::string& prefix) { return IsFile(prefix + std::string(kIndexSuffix)); }
 
-bool IsTfCheckpoint(const std::string& prefix) { return IsV2(prefix) || IsTfTable(prefix); }
+bool IsTfCheckpoint(const std::string& prefix) { return IsV2(prefix) || IsLeveldbTable(prefix); }
 
-// What `model_checkpoint_path: "…"` in a folder's file `checkpoint` means; "" without one.
+// Returns the checkpoint that `model_checkpoint_path: "…"` in the folder's file `checkpoint` names,
+// or "" if there is no such file or line.
 std::string LatestOf(const std::filesystem::path& folder) {
   const std::filesystem::path state = folder / "checkpoint";
   if (!std::filesystem::is_regular_file(state)) return "";
@@ -131,12 +139,12 @@ std::string LatestOf(const std::filesystem::path& folder) {
   const size_t end = text.find('"', first);
   if (end == std::string::npos) return "";
   const std::filesystem::path named = folder / text.substr(first, end - first);
-  // A folder that was copied may name the place where it was.
+  // In a copied folder, the file may name the original folder.
   const std::filesystem::path latest = IsTfCheckpoint(named) ? named : folder / named.filename();
   if (!IsTfCheckpoint(latest)) {
     throw DataError(fmt::format(
-        "[io.tf_checkpoint] {}: names {}, which is not there: copy its files too, or move this "
-        "file away to start afresh",
+        "[io.tf_checkpoint] {}: names {}, which does not exist; copy its files too, or move this "
+        "file away to start from scratch",
         state.string(), latest.string()));
   }
   return latest;
@@ -159,13 +167,13 @@ std::optional<std::string> FindTfCheckpoint(const std::string& path) {
   return prefix;
 }
 
-std::unique_ptr<WeightsReader> ParseTfCheckpoint(const std::string& name,
+std::unique_ptr<WeightsSource> ParseTfCheckpoint(const std::string& name,
                                                  std::unique_ptr<Source> index,
                                                  OpenShard open_shard) {
   return std::make_unique<V2Checkpoint>(name, std::move(index), std::move(open_shard));
 }
 
-std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& path) {
+std::unique_ptr<WeightsSource> OpenTfCheckpoint(const std::string& path) {
   if (!IsV2(path)) return OpenTfV1Checkpoint(path);
   return ParseTfCheckpoint(
       path, OpenFile(path + std::string(kIndexSuffix)), [path](int64_t shard, int64_t num_shards) {

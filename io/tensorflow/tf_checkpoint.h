@@ -1,9 +1,10 @@
-// TensorFlow's checkpoints. V2: PREFIX.index, a table of where each tensor lies, and
-// PREFIX.data-00000-of-00001, …; V1: one table with everything (formats: FORMATS.md).
+// Reads and writes TensorFlow's checkpoints. FORMATS.md describes the formats.
+//   V2: PREFIX.index, a table with the location of each tensor, and PREFIX.data-00000-of-00001, …
+//   V1: one table that holds everything.
 //
-// Reading expects hostile files: every size is checked against what the files hold before memory is
-// taken, every checksum is verified. Tensors of strings and of more than Shape::kMaxRank dimensions
-// are left out of names().
+// Files that are read may be hostile. Every size is checked against the size of the files before
+// memory is allocated, and every checksum is verified. names() lists floating-point tensors of up
+// to Shape::kMaxRank dimensions.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +21,28 @@
 
 namespace carole::io {
 
-// The prefix (V2) or file (V1) that `path` means: itself, PREFIX of PREFIX.index or any
-// PREFIX.data-…, or of a folder what its file `checkpoint` names as the latest. nullopt when there
-// is no checkpoint of TensorFlow.
+// Returns the prefix (V2) or file (V1) that `path` means, or nullopt if there is no TensorFlow
+// checkpoint. `path` may be a prefix, PREFIX.index, any PREFIX.data-…, or a V1 file. It may also be
+// a folder: then its file `checkpoint` names the latest one. Throws DataError if that one is
+// missing.
 std::optional<std::string> FindTfCheckpoint(const std::string& path);
-// True for a table that may be a V1 checkpoint: by its last bytes.
-bool IsTfTable(const std::string& path);
+// True if the file ends as a LevelDB table does, so that it may be a V1 checkpoint.
+bool IsLeveldbTable(const std::string& path);
 
-// OpenTfCheckpoint() takes what FindTfCheckpoint() gave. Throw DataError and DiskError. Fields of
-// the result are as in io/checkpoint/weights_source.h.
-std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& path);
-std::unique_ptr<WeightsReader> OpenTfV1Checkpoint(const std::string& path);
+// Opens a checkpoint. OpenTfCheckpoint() takes a result of FindTfCheckpoint(). Both throw DataError
+// if the file is damaged, DiskError if it cannot be read.
+std::unique_ptr<WeightsSource> OpenTfCheckpoint(const std::string& path);
+std::unique_ptr<WeightsSource> OpenTfV1Checkpoint(const std::string& path);
 
-// The same from any source of bytes. open_shard gives the file of a number below that of the
-// header; it is asked when a tensor of that file is read.
+// The same from any source of bytes. `open_shard` opens the data file number `shard`, which is less
+// than `num_shards`. It is called when the file is first needed.
 using OpenShard = std::function<std::unique_ptr<Source>(int64_t shard, int64_t num_shards)>;
-std::unique_ptr<WeightsReader> ParseTfCheckpoint(const std::string& name,
+std::unique_ptr<WeightsSource> ParseTfCheckpoint(const std::string& name,
                                                  std::unique_ptr<Source> index,
                                                  OpenShard open_shard);
-std::unique_ptr<WeightsReader> ParseTfV1Checkpoint(std::unique_ptr<Source> table);
+std::unique_ptr<WeightsSource> ParseTfV1Checkpoint(std::unique_ptr<Source> table);
 
-// A tensor to be written; bytes are little-endian elements in row-major order.
+// A tensor to be written. `bytes` holds its little-endian elements in row-major order.
 struct TfTensor {
   std::string name;
   TfType type = TfType::kFloat;
@@ -48,9 +50,9 @@ struct TfTensor {
   std::span<const char> bytes;
 };
 
-// Writes a V2 checkpoint of one data file, as tf.train.load_checkpoint reads it, and names it as
-// the latest in the folder's file `checkpoint`. Each file appears whole or not at all, the index
-// after the data. Throws DiskError; CAROLE_CHECKs that names differ.
+// Writes a V2 checkpoint with one data file, which tf.train.load_checkpoint can read. Then names it
+// as the latest in the folder's file `checkpoint`. Each file is written atomically, the index after
+// the data. Names must be unique. Throws DiskError.
 void WriteTfCheckpoint(const std::string& prefix, std::vector<TfTensor> tensors);
 
 }  // namespace carole::io

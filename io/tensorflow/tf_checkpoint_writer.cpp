@@ -1,4 +1,4 @@
-// WriteTfCheckpoint() of tf_checkpoint.h.
+// Implements WriteTfCheckpoint() of tf_checkpoint.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace carole::io {
 namespace {
 
-// Writes the values one behind another; returns where each lies.
+// Writes the tensors one after the other. Returns the index entry of each.
 std::vector<TfBundleEntry> WriteData(const std::string& path, std::span<const TfTensor> tensors) {
   const std::unique_ptr<Sink> file = CreateFile(path);
   std::vector<TfBundleEntry> entries;

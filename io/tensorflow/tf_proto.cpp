@@ -19,7 +19,8 @@ using protozero::pbf_writer;
 pbf_reader Reader(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
 std::string_view ToView(protozero::data_view view) { return {view.data(), view.size()}; }
 
-// Calls visit(field) at each field; it consumes the value and returns true, or false to skip it.
+// Calls visit(field) for each field. `visit` consumes the value and returns true, or returns false
+// to skip it.
 template <typename Visit>
 void VisitFields(std::string_view bytes, Visit&& visit) {
   try {
@@ -61,8 +62,8 @@ TfSlice ParseSlice(std::string_view bytes) {
     TfExtent extent;
     VisitFields(ToView(field.get_view()), [&](pbf_reader& part) {
       if (part.tag() > 2 || !IsVarint(part)) return false;
-      int64_t& place = part.tag() == 1 ? extent.start : extent.length;
-      place = part.get_int64();
+      int64_t& value = part.tag() == 1 ? extent.start : extent.length;
+      value = part.get_int64();
       return true;
     });
     slice.push_back(extent);
@@ -81,7 +82,7 @@ std::string SerializeShape(std::span<const int64_t> dims) {
   return shape;
 }
 
-// V1's values are a SavedTensorSlices { 1: meta, 2: data }.
+// Finds a field of a message. The values of V1 are SavedTensorSlices { 1: meta, 2: data }.
 std::string_view FindMessage(std::string_view bytes, uint32_t tag) {
   std::string_view found;
   VisitFields(bytes, [&](pbf_reader& field) {
@@ -92,8 +93,8 @@ std::string_view FindMessage(std::string_view bytes, uint32_t tag) {
   return found;
 }
 
-// Order-preserving numbers. An unsigned one is its number of bytes and they, big end first. A
-// signed one of n bytes begins with n bits that differ from its sign bit.
+// Order-preserving encoding (TensorFlow's OrderedCode): encoded keys sort as the values do. An
+// unsigned number is its number of bytes, then the bytes in big-endian order.
 void AppendOrdered(std::string& key, uint64_t value) {
   std::string digits;
   for (; value > 0; value >>= 8) digits.insert(digits.begin(), static_cast<char>(value & 255));
@@ -101,6 +102,7 @@ void AppendOrdered(std::string& key, uint64_t value) {
   key += digits;
 }
 
+// A signed number of n bytes begins with n bits that differ from its sign bit.
 void AppendOrderedSigned(std::string& key, int64_t value) {
   const uint64_t magnitude = static_cast<uint64_t>(value < 0 ? ~value : value);
   int num_bytes = 1;
@@ -112,6 +114,7 @@ void AppendOrderedSigned(std::string& key, int64_t value) {
   key += bytes;
 }
 
+// A string has its bytes 00 and ff escaped (as 00 ff and ff 00) and ends with 00 01.
 void AppendOrdered(std::string& key, std::string_view text) {
   for (char c : text) {
     key.push_back(c);
@@ -121,7 +124,7 @@ void AppendOrdered(std::string& key, std::string_view text) {
   key += std::string_view("\0\1", 2);
 }
 
-// Collects a TensorProto's numbers into a buffer of fixed size.
+// Appends the numbers of a TensorProto to a buffer, which they must fill exactly.
 class Filler {
  public:
   Filler(TfType type, std::span<char> out) : element_bytes_(SizeOf(type)), out_(out) {}
@@ -131,7 +134,7 @@ class Filler {
     std::ranges::copy(bytes, out_.begin());
     out_ = out_.subspan(bytes.size());
   }
-  // The low bytes of a number, as two's complement has them.
+  // Appends the low bytes of a number in two's complement.
   void AddInteger(int64_t value) {
     AddBytes({reinterpret_cast<const char*>(&value), element_bytes_});
   }
@@ -145,17 +148,17 @@ class Filler {
 
  private:
   [[noreturn]] static void Refuse() {
-    throw DataError("[io.tf] tensor: another number of values than its shape says");
+    throw DataError("[io.tf] tensor: the number of values does not match its shape");
   }
 
   size_t element_bytes_;
   std::span<char> out_;
 };
 
-// The field that holds values of a type, and whether they lie in it as they do in memory.
+// The field of TensorProto that holds the values of a type.
 struct ValueField {
   uint32_t tag;
-  bool is_raw;
+  bool is_raw;  // packed values are stored as in memory
 };
 ValueField FieldOf(TfType type) {
   switch (type) {
@@ -189,8 +192,8 @@ TfBundleEntry ParseBundleEntry(std::string_view bytes) {
     if (IsVarint(field) && field.tag() == 1) {
       entry.type = static_cast<TfType>(field.get_int32());
     } else if (IsVarint(field) && field.tag() >= 3 && field.tag() <= 5) {
-      int64_t& place = *std::array{&entry.shard, &entry.offset, &entry.size}[field.tag() - 3];
-      place = field.get_int64();
+      int64_t& value = *std::array{&entry.shard, &entry.offset, &entry.size}[field.tag() - 3];
+      value = field.get_int64();
     } else if (IsMessage(field) && field.tag() == 2) {
       entry.dims = ParseShape(ToView(field.get_view()));
     } else if (IsMessage(field) && field.tag() == 7) {
@@ -241,7 +244,7 @@ std::string SerializeBundleHeader(const TfBundleHeader& header) {
 
 std::string EncodeSliceKey(std::string_view name, const TfSlice& slice) {
   std::string key;
-  AppendOrdered(key, uint64_t{0});  // apart from names, which are not encoded
+  AppendOrdered(key, uint64_t{0});  // distinguishes the key from names, which are not encoded
   AppendOrdered(key, name);
   AppendOrdered(key, slice.size());
   for (const TfExtent& extent : slice) {

@@ -1,5 +1,5 @@
-// The protocol buffers in TensorFlow's checkpoints, as far as tensors need them. Parsing throws
-// DataError.
+// The protocol buffers in TensorFlow's checkpoints, as far as tensors need them. Parse and Read
+// functions throw DataError if the bytes are malformed.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,27 @@
 
 namespace carole::io {
 
-// Part of a tensor: for each dimension where it starts and how long it is; length -1 is all of it.
+// TensorSliceProto.Extent: the range of a slice in one dimension. Length -1 means the whole
+// dimension.
 struct TfExtent {
   int64_t start = 0, length = -1;
   bool operator==(const TfExtent&) const = default;
 };
+// TensorSliceProto: a rectangular part of a tensor, with one extent for each dimension.
 using TfSlice = std::vector<TfExtent>;
 
-// A tensor of V2's index, or a part of one.
+// BundleEntryProto (V2): the location of a tensor or of a slice.
 struct TfBundleEntry {
   TfType type{};
   std::vector<int64_t> dims;
-  int64_t shard = 0, offset = 0, size = 0;  // number of the data file; byte place and size in it
-  uint32_t crc = 0;                         // masked
-  std::vector<TfSlice> slices;
+  int64_t shard = 0, offset = 0, size = 0;  // number of the data file; byte offset and size in it
+  uint32_t crc = 0;                         // masked CRC-32C
+  std::vector<TfSlice> slices;              // if not empty, the slices have entries of their own
 };
 TfBundleEntry ParseBundleEntry(std::string_view bytes);
 std::string SerializeBundleEntry(const TfBundleEntry& entry);
 
+// BundleHeaderProto (V2).
 struct TfBundleHeader {
   int64_t num_shards = 0;
   bool big_endian = false;
@@ -37,10 +40,10 @@ struct TfBundleHeader {
 TfBundleHeader ParseBundleHeader(std::string_view bytes);
 std::string SerializeBundleHeader(const TfBundleHeader& header);
 
-// The key under which an index holds a part: sorts by name, then by place.
+// Returns the key of a slice in the index. Keys sort by name, then by the extents.
 std::string EncodeSliceKey(std::string_view name, const TfSlice& slice);
 
-// A tensor of V1's table of contents.
+// SavedSliceMeta (V1): a tensor in the table of contents.
 struct TfSavedMeta {
   std::string name;
   TfType type{};
@@ -49,7 +52,7 @@ struct TfSavedMeta {
 };
 std::vector<TfSavedMeta> ParseSavedMeta(std::string_view bytes);
 
-// A value of V1's table.
+// SavedSlice (V1): a tensor or a slice, with its values. The views point into the parsed bytes.
 struct TfSavedSlice {
   std::string_view name;
   TfSlice slice;
@@ -57,8 +60,7 @@ struct TfSavedSlice {
 };
 TfSavedSlice ParseSavedSlice(std::string_view bytes);
 
-// The values of a TensorProto as little-endian bytes of `type`; `out` has the size that they must
-// have.
+// Reads the values of a TensorProto as little-endian bytes of `type`. They must fill `out` exactly.
 void ReadTensorProto(std::string_view tensor, TfType type, std::span<char> out);
 
 }  // namespace carole::io

@@ -12,7 +12,7 @@
 namespace carole::io {
 namespace {
 
-// By name, and as an Estimator's object.
+// The name of the step in name-based checkpoints, and in object-based ones of an Estimator.
 constexpr const char* kGlobalSteps[] = {"global_step",
                                         "estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE"};
 constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 16;
@@ -29,7 +29,7 @@ std::string ToText(std::span<const int64_t> dims) {
   return text;
 }
 
-// Elements of these sizes; nullopt for negative ones and too many.
+// The number of elements of a shape; nullopt if a dimension is negative or the number too large.
 std::optional<int64_t> Count(std::span<const int64_t> dims) {
   int64_t left = kMaxElements, count = 1;
   for (int64_t size : dims) {
@@ -40,7 +40,7 @@ std::optional<int64_t> Count(std::span<const int64_t> dims) {
   return count;
 }
 
-// The sizes of a part; empty extents mean the whole.
+// The shape of a slice. An empty slice is the whole tensor.
 Shape SizesOf(const Shape& whole, const TfSlice& slice) {
   Shape sizes = whole;
   for (size_t i = 0; i < slice.size(); ++i) {
@@ -49,7 +49,7 @@ Shape SizesOf(const Shape& whole, const TfSlice& slice) {
   return sizes;
 }
 
-// Calls visit(first, length) for each run of elements that a part has in the whole.
+// Calls visit(first, length) for each contiguous run of elements that a slice has in the tensor.
 template <typename Visit>
 void VisitRows(const Shape& whole, const TfSlice& slice, Visit&& visit) {
   const Shape sizes = SizesOf(whole, slice);
@@ -82,12 +82,12 @@ void TfTensors::Add(const std::string& name, TfType type, std::span<const int64_
       std::ranges::count(kGlobalSteps, name) > 0 && type == TfType::kInt64 && dims.empty();
   const bool readable = (IsFloat(type) || is_step) && dims.size() <= Shape::kMaxRank;
   if (!readable || is_step)
-    left_out_.push_back(fmt::format("{} {} [{}]", name, NameOf(type), ToText(dims)));
+    other_tensors_.push_back(fmt::format("{} {} [{}]", name, NameOf(type), ToText(dims)));
   if (!readable) return;
   const std::optional<int64_t> count = Count(dims);
-  if (!count) Refuse(fmt::format("{}: no tensor has the sizes {}", name, ToText(dims)));
+  if (!count) Refuse(fmt::format("{}: invalid shape: got [{}]", name, ToText(dims)));
   const auto [it, is_new] = tensors_.emplace(name, Tensor{type, Shape(dims), std::move(parts)});
-  if (!is_new) Refuse(fmt::format("{}: is there twice", name));
+  if (!is_new) Refuse(fmt::format("{}: appears twice", name));
   CheckParts(name, it->second);
   if (!is_step) names_.push_back(name);
 }
@@ -101,15 +101,15 @@ void TfTensors::CheckParts(const std::string& name, const Tensor& tensor) const 
       const int64_t size = tensor.shape[static_cast<int>(i)];
       fits = length < 0 ? start == 0 : start >= 0 && length <= size && start <= size - length;
     }
-    if (!fits) Refuse(fmt::format("{}: a part lies outside of it", name));
+    if (!fits) Refuse(fmt::format("{}: a slice lies outside of the tensor", name));
     const int64_t count = SizesOf(tensor.shape, part.slice).size();
-    if (count > tensor.shape.size() - elements) Refuse(fmt::format("{}: parts overlap", name));
+    if (count > tensor.shape.size() - elements) Refuse(fmt::format("{}: slices overlap", name));
     elements += count;
-    CheckRoom(name, tensor.type, part, static_cast<uint64_t>(count));
+    CheckPartFits(name, tensor.type, part, static_cast<uint64_t>(count));
   }
   if (elements != tensor.shape.size()) {
-    Refuse(
-        fmt::format("{}: its parts have {} elements of {}", name, elements, tensor.shape.size()));
+    Refuse(fmt::format("{}: slices are missing: got {} elements, want {}", name, elements,
+                       tensor.shape.size()));
   }
 }
 
@@ -144,7 +144,7 @@ void TfTensors::Read(const std::string& name, std::span<float> out) const {
     });
   }
   if (std::ranges::find(written, false) != written.end())
-    Refuse(fmt::format("{}: its parts leave gaps", name));
+    Refuse(fmt::format("{}: slices leave gaps", name));
 }
 
 std::optional<int64_t> TfTensors::step() const {
@@ -154,7 +154,7 @@ std::optional<int64_t> TfTensors::step() const {
     const std::vector<char> bytes = ReadChecked(name, it->second, it->second.parts[0]);
     const int64_t step = ConvertToInteger(TfType::kInt64, {bytes.data(), bytes.size()});
     if (step >= 0 && step <= kMaxStep) return step;
-    Refuse(fmt::format("{}: got {}, want 0 to {}; take another checkpoint", name, step, kMaxStep));
+    Refuse(fmt::format("{}: got {}, want 0 to {}; use another checkpoint", name, step, kMaxStep));
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// What TensorFlow's two checkpoint formats share: tensors that may lie in several parts. Not for
-// others.
+// The common base of TensorFlow's two checkpoint formats: tensors that may be stored in several
+// slices. Private to this room.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,18 @@
 
 namespace carole::io {
 
-// Part of a tensor; `place` is the format's own number for where it lies.
+// A stored part of a tensor.
 struct TfPart {
-  TfSlice slice;  // empty: the whole tensor
-  size_t place = 0;
+  TfSlice slice;     // empty: the whole tensor
+  size_t index = 0;  // the derived class finds the location of the part by this number
 };
 
-class TfTensors : public WeightsReader {
+// Implements WeightsSource on top of ReadPart(). The derived class calls Add() for each tensor.
+class TfTensors : public WeightsSource {
  public:
   const std::string& path() const override { return path_; }
   const std::vector<std::string>& names() const override { return names_; }
-  const std::vector<std::string>& left_out() const override { return left_out_; }
+  const std::vector<std::string>& other_tensors() const override { return other_tensors_; }
   bool Has(const std::string& name) const override { return tensors_.contains(name); }
   Shape shape(const std::string& name) const override { return tensors_.at(name).shape; }
   std::string type(const std::string& name) const override {
@@ -38,9 +39,10 @@ class TfTensors : public WeightsReader {
  protected:
   explicit TfTensors(std::string path) : path_(std::move(path)) {}
 
-  [[noreturn]] void Refuse(std::string_view what) const;
+  [[noreturn]] void Refuse(std::string_view what) const;  // throws DataError with the path
 
-  // What parse() gives. Its DataError, which knows no place (tf_proto.h), becomes one of this file.
+  // Returns parse(). A DataError of tf_proto.h does not name the file, so it is thrown again with
+  // the path.
   template <typename Parse>
   auto Parsed(const Parse& parse) const {
     try {
@@ -50,16 +52,17 @@ class TfTensors : public WeightsReader {
     }
   }
 
-  // Lists a tensor. Throws DataError for sizes that cannot be and parts that do not make a whole.
+  // Adds a tensor. Throws DataError if its shape is invalid, or if its parts do not cover it
+  // exactly.
   void Add(const std::string& name, TfType type, std::span<const int64_t> dims,
            std::vector<TfPart> parts);
 
-  // Reads the little-endian elements of a part; `out` has their size in bytes.
+  // Reads the little-endian elements of a part. `out` has their size in bytes. Throws DataError.
   virtual void ReadPart(const std::string& name, TfType type, const TfPart& part,
                         std::span<char> out) const = 0;
-  // Throws DataError when the file cannot hold so many elements in this part.
-  virtual void CheckRoom(const std::string& name, TfType type, const TfPart& part,
-                         uint64_t elements) const = 0;
+  // Throws DataError if the file cannot hold this number of elements for the part.
+  virtual void CheckPartFits(const std::string& name, TfType type, const TfPart& part,
+                             uint64_t elements) const = 0;
 
  private:
   struct Tensor {
@@ -74,8 +77,8 @@ class TfTensors : public WeightsReader {
 
   const std::string path_;
   std::vector<std::string> names_;
-  std::vector<std::string> left_out_;
-  std::unordered_map<std::string, Tensor> tensors_;  // of numbers
+  std::vector<std::string> other_tensors_;
+  std::unordered_map<std::string, Tensor> tensors_;  // all of names_, and the global step
 };
 
 }  // namespace carole::io

@@ -8,7 +8,7 @@
 namespace carole::io {
 namespace {
 
-// 5 exponent bits, of which all 1 mean infinity or no number, and 10 bits behind the point.
+// IEEE half precision: 5 exponent bits (all 1 for infinity and NaN) and 10 fraction bits.
 float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
   const uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
@@ -18,22 +18,23 @@ float HalfToFloat(uint16_t half) {
   }
   const uint32_t widened = exponent == 31 ? 255 : exponent + 112;
   const uint32_t bits = sign | widened << 23 | fraction << 13;
-  return LoadLittle<float>(reinterpret_cast<const char*>(&bits));
+  return LoadLittleEndian<float>(reinterpret_cast<const char*>(&bits));
 }
 
 float Bfloat16ToFloat(uint16_t value) {
   const uint32_t bits = static_cast<uint32_t>(value) << 16;
-  return LoadLittle<float>(reinterpret_cast<const char*>(&bits));
+  return LoadLittleEndian<float>(reinterpret_cast<const char*>(&bits));
 }
 
 template <typename T>
 void Convert(std::string_view bytes, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<float>(LoadLittle<T>(bytes.data() + i * sizeof(T)));
+    out[i] = static_cast<float>(LoadLittleEndian<T>(bytes.data() + i * sizeof(T)));
 }
 
 void ConvertHalves(std::string_view bytes, std::span<float> out, float (*convert)(uint16_t)) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = convert(LoadLittle<uint16_t>(&bytes[2 * i]));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = convert(LoadLittleEndian<uint16_t>(&bytes[2 * i]));
 }
 
 }  // namespace
@@ -117,22 +118,22 @@ int64_t ConvertToInteger(TfType type, std::string_view bytes) {
   switch (type) {
     case TfType::kUint8:
     case TfType::kBool:
-      return LoadLittle<uint8_t>(bytes.data());
+      return LoadLittleEndian<uint8_t>(bytes.data());
     case TfType::kInt8:
-      return LoadLittle<int8_t>(bytes.data());
+      return LoadLittleEndian<int8_t>(bytes.data());
     case TfType::kInt16:
-      return LoadLittle<int16_t>(bytes.data());
+      return LoadLittleEndian<int16_t>(bytes.data());
     case TfType::kUint16:
-      return LoadLittle<uint16_t>(bytes.data());
+      return LoadLittleEndian<uint16_t>(bytes.data());
     case TfType::kInt32:
-      return LoadLittle<int32_t>(bytes.data());
+      return LoadLittleEndian<int32_t>(bytes.data());
     case TfType::kUint32:
-      return LoadLittle<uint32_t>(bytes.data());
+      return LoadLittleEndian<uint32_t>(bytes.data());
     case TfType::kInt64:
     case TfType::kUint64:
-      return LoadLittle<int64_t>(bytes.data());
+      return LoadLittleEndian<int64_t>(bytes.data());
     default:
-      throw DataError(fmt::format("[io.tf] {}: want an integer", NameOf(type)));
+      throw DataError(fmt::format("[io.tf] element type: got {}, want an integer", NameOf(type)));
   }
 }
 

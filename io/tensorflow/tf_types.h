@@ -8,7 +8,7 @@
 
 namespace carole::io {
 
-// TensorFlow's numbers of element types.
+// TensorFlow's DataType, with the same numbers.
 enum class TfType : int32_t {
   kFloat = 1,
   kDouble = 2,
@@ -26,13 +26,13 @@ enum class TfType : int32_t {
   kUint64 = 23
 };
 
-// "float32"; "type 77" for one that is not known.
+// The name, such as "float32"; "type 77" for an unknown type.
 std::string NameOf(TfType type);
-// Bytes of an element; 0 for strings and types that are not known.
+// Bytes per element; 0 for strings and unknown types.
 size_t SizeOf(TfType type);
-// Little-endian elements of any type that has a size.
+// Converts little-endian elements of a type that has a size. `bytes` holds out.size() elements.
 void ConvertToFloats(TfType type, std::string_view bytes, std::span<float> out);
-// One element, cut off to an integer.
+// Converts one element of an integer type or of kBool. Throws DataError for other types.
 int64_t ConvertToInteger(TfType type, std::string_view bytes);
 
 }  // namespace carole::io

@@ -1,5 +1,5 @@
-// TensorFlow's first checkpoint format: a table whose first value is the table of contents, and
-// whose others are tensors or parts of them.
+// TensorFlow's first checkpoint format: a table whose first value is the table of contents. The
+// other values are tensors or slices of them.
 #include <fmt/format.h>
 
 #include <array>
@@ -19,7 +19,7 @@ class V1Checkpoint final : public TfTensors {
   explicit V1Checkpoint(std::unique_ptr<Source> source)
       : TfTensors(source->name()), source_(std::move(source)), table_(*source_) {
     std::vector<TfSavedMeta> contents;
-    std::map<std::string, std::vector<size_t>> places_of;  // by the tensor's name
+    std::map<std::string, std::vector<size_t>> parts_of;  // tensor name -> indices in locations_
     for (size_t block = 0; block < table_.num_blocks(); ++block) {
       table_.VisitBlock(table_.ReadBlock(block), [&](std::string_view key, std::string_view value) {
         if (key.empty()) {
@@ -27,48 +27,50 @@ class V1Checkpoint final : public TfTensors {
           return;
         }
         TfSavedSlice saved = Parsed([&] { return ParseSavedSlice(value); });
-        places_of[std::string(saved.name)].push_back(places_.size());
-        places_.push_back({.block = block,
-                           .key = std::string(key),
-                           .slice = std::move(saved.slice),
-                           .bytes = saved.tensor.size()});
+        parts_of[std::string(saved.name)].push_back(locations_.size());
+        locations_.push_back({.block = block,
+                              .key = std::string(key),
+                              .slice = std::move(saved.slice),
+                              .bytes = saved.tensor.size()});
       });
     }
-    if (contents.empty()) Refuse("is a table, but lists no tensors: no checkpoint of TensorFlow");
+    if (contents.empty())
+      Refuse("is not a TensorFlow checkpoint: it is a table that lists no tensors");
     for (const TfSavedMeta& tensor : contents) {
       std::vector<TfPart> parts;
-      for (size_t place : places_of[tensor.name])
-        parts.push_back({.slice = places_[place].slice, .place = place});
+      for (size_t index : parts_of[tensor.name])
+        parts.push_back({.slice = locations_[index].slice, .index = index});
       Add(tensor.name, tensor.type, tensor.dims, std::move(parts));
     }
   }
 
  private:
-  struct Place {
+  // Where a part is stored.
+  struct Location {
     size_t block;
     std::string key;
     TfSlice slice;
-    uint64_t bytes;  // of the message that holds the values
+    uint64_t bytes;  // size of the TensorProto that holds the values
   };
 
-  // A number takes a byte or more.
-  void CheckRoom(const std::string& name, TfType, const TfPart& part,
-                 uint64_t elements) const override {
-    const uint64_t bytes = places_[part.place].bytes;
+  // A value takes at least one byte.
+  void CheckPartFits(const std::string& name, TfType, const TfPart& part,
+                     uint64_t elements) const override {
+    const uint64_t bytes = locations_[part.index].bytes;
     if (elements > bytes)
-      Refuse(fmt::format("{}: {} elements in {} bytes: cannot be", name, elements, bytes));
+      Refuse(fmt::format("{}: too few bytes: got {} for {} elements", name, bytes, elements));
   }
 
   void ReadPart(const std::string& name, TfType type, const TfPart& part,
                 std::span<char> out) const override {
-    const Place& place = places_[part.place];
-    if (place.block != cached_block_) {
-      cache_ = table_.ReadBlock(place.block);
-      cached_block_ = place.block;
+    const Location& location = locations_[part.index];
+    if (location.block != cached_block_) {
+      cache_ = table_.ReadBlock(location.block);
+      cached_block_ = location.block;
     }
     bool found = false;
     table_.VisitBlock(cache_, [&](std::string_view key, std::string_view value) {
-      if (found || key != place.key) return;
+      if (found || key != location.key) return;
       found = true;
       Parsed([&] { ReadTensorProto(ParseSavedSlice(value).tensor, type, out); });
     });
@@ -77,14 +79,14 @@ class V1Checkpoint final : public TfTensors {
 
   const std::unique_ptr<Source> source_;
   const LeveldbTableReader table_;
-  std::vector<Place> places_;
-  mutable size_t cached_block_ = SIZE_MAX;  // neighbors lie in one block
+  std::vector<Location> locations_;         // indexed by TfPart::index
+  mutable size_t cached_block_ = SIZE_MAX;  // the last block read: it often holds the next part too
   mutable std::string cache_;
 };
 
 }  // namespace
 
-bool IsTfTable(const std::string& path) {
+bool IsLeveldbTable(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
   const std::unique_ptr<Source> file = OpenFile(path);
@@ -94,11 +96,11 @@ bool IsTfTable(const std::string& path) {
          std::string_view(end.data(), end.size()) == kTableMagic;
 }
 
-std::unique_ptr<WeightsReader> ParseTfV1Checkpoint(std::unique_ptr<Source> table) {
+std::unique_ptr<WeightsSource> ParseTfV1Checkpoint(std::unique_ptr<Source> table) {
   return std::make_unique<V1Checkpoint>(std::move(table));
 }
 
-std::unique_ptr<WeightsReader> OpenTfV1Checkpoint(const std::string& path) {
+std::unique_ptr<WeightsSource> OpenTfV1Checkpoint(const std::string& path) {
   return ParseTfV1Checkpoint(OpenFile(path));
 }
 

@@ -15,9 +15,9 @@
 namespace carole::io {
 namespace {
 
-// What Keras 3 calls the variables of a class of layers, which its files only number.
+// The names of the variables of a class of layers. The files of Keras 3 only number them.
 struct ClassWeights {
-  std::string_view layer_class;  // as its groups are called
+  std::string_view layer_class;  // the name of its groups without the number
   std::array<std::string_view, 4> weights;
 };
 constexpr ClassWeights kClasses[] = {
@@ -41,7 +41,7 @@ std::string_view KerasLeafOf(std::string_view weight) {
   return leaf.substr(0, leaf.find(':'));
 }
 
-class KerasWeights final : public WeightsReader {
+class KerasWeights final : public WeightsSource {
  public:
   explicit KerasWeights(const std::string& path)
       : file_(Hdf5File::Open(path, HeapStrings::kAllow)), bytes_left_(file_.bytes()) {
@@ -53,7 +53,8 @@ class KerasWeights final : public WeightsReader {
       ListVersion3();
     } else {
       throw DataError(fmt::format(
-          "[io.keras] {}: is HDF5, but neither a checkpoint of carole nor weights of Keras", path));
+          "[io.keras] {}: this HDF5 file is neither a checkpoint of carole nor weights of Keras",
+          path));
     }
   }
 
@@ -75,17 +76,19 @@ class KerasWeights final : public WeightsReader {
 
   void Add(const std::string& name, const std::string& dataset) {
     const Shape shape = file_.ShapeOf(dataset);
-    // Compressed data may be smaller than this, but then a float takes two bits or more.
-    const uint64_t least_bytes = static_cast<uint64_t>(shape.size()) / 4;
-    if (least_bytes > bytes_left_) {
-      throw DataError(
-          fmt::format("[io.keras] {}: {}: its sizes {} need more bytes than the file has",
-                      file_.path(), name, shape.ToString()));
+    // Bounds the memory that a small file can take. Data may be compressed, but even then a float
+    // is assumed to take at least two bits.
+    const uint64_t min_bytes = static_cast<uint64_t>(shape.size()) / 4;
+    if (min_bytes > bytes_left_) {
+      throw DataError(fmt::format(
+          "[io.keras] {}: {}: shape {} needs more bytes than the file has; the file is damaged",
+          file_.path(), name, shape.ToString()));
     }
-    bytes_left_ -= least_bytes;
+    bytes_left_ -= min_bytes;
     if (tensors_.emplace(name, Tensor{dataset, shape}).second) names_.push_back(name);
   }
 
+  // Lists the tensors of the legacy layout: a whole model, or weights only.
   void ListLegacy(const std::string& root) {
     const std::string top = root.empty() ? "/" : root;
     for (const std::string& layer : file_.GetStringList(top, "layer_names")) {
@@ -97,6 +100,7 @@ class KerasWeights final : public WeightsReader {
     }
   }
 
+  // Lists the tensors of a .weights.h5 of Keras 3.
   void ListVersion3() {
     for (const std::string& group : file_.Children("/layers")) {
       const std::string vars = fmt::format("/layers/{}/vars", group);
@@ -110,8 +114,8 @@ class KerasWeights final : public WeightsReader {
     }
   }
 
-  // Its number for a class that is not known. A batch norm of three has no gamma: Keras's own nets
-  // leave no other out.
+  // Returns the name of weight `number`, or the number itself if the class of layers is unknown. A
+  // batch norm with three weights has no gamma, the only one that the nets of Keras leave out.
   static std::string NameOfWeight(std::string_view group, const std::string& number, size_t count) {
     const auto* row = std::ranges::find(kClasses, ClassOf(group), &ClassWeights::layer_class);
     if (row == std::end(kClasses) || number.size() != 1) return number;
@@ -122,14 +126,14 @@ class KerasWeights final : public WeightsReader {
   }
 
   const Hdf5File file_;
-  uint64_t bytes_left_;  // of the file, not yet claimed by a tensor
+  uint64_t bytes_left_;  // bytes of the file that no tensor has claimed yet
   std::vector<std::string> names_;
   std::unordered_map<std::string, Tensor> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightsReader> OpenKerasWeights(const std::string& path) {
+std::unique_ptr<WeightsSource> OpenKerasWeights(const std::string& path) {
   return std::make_unique<KerasWeights>(path);
 }
 

@@ -1,5 +1,5 @@
-// Weights that Keras saved: a whole model or weights in its legacy layout (.h5), or the layout of
-// Keras 3 (.weights.h5).
+// Weights that Keras saved: a whole model or weights in the legacy layout (.h5), or weights in the
+// layout of Keras 3 (.weights.h5).
 #pragma once
 
 #include <memory>
@@ -9,10 +9,12 @@
 
 namespace carole::io {
 
-// Names are "LAYER/WEIGHT": "conv1/kernel", "bn_conv1/moving_mean", without Keras 2's ":0". Throws
-// DataError when the file is HDF5, but holds no weights of Keras's, or is damaged; DiskError.
-// Attributes of Keras's files have variable length, for which the library does not vouch against
-// files made to harm (hdf5.h): open only what somebody you know wrote.
-std::unique_ptr<WeightsReader> OpenKerasWeights(const std::string& path);
+// Opens the file. Names are "LAYER/WEIGHT", such as "conv1/kernel" or "bn_conv1/moving_mean",
+// without the ":0" of Keras 2. Throws DataError if the file is damaged or holds no Keras weights,
+// DiskError if it cannot be read.
+//
+// Keras writes attributes of variable length. The HDF5 library does not read those safely from
+// hostile files (HeapStrings in hdf5.h), so open only files from a source that you trust.
+std::unique_ptr<WeightsSource> OpenKerasWeights(const std::string& path);
 
 }  // namespace carole::io

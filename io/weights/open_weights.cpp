@@ -17,10 +17,10 @@
 namespace carole::io {
 namespace {
 
-// A checkpoint of this program, read and verified as a whole.
-class CheckpointReader : public WeightsReader {
+// A checkpoint of carole, read and verified as a whole.
+class CheckpointWeights : public WeightsSource {
  public:
-  explicit CheckpointReader(LoadedCheckpoint loaded) : loaded_(std::move(loaded)) {
+  explicit CheckpointWeights(LoadedCheckpoint loaded) : loaded_(std::move(loaded)) {
     for (const auto* list : {&loaded_.checkpoint.variables, &loaded_.checkpoint.slots}) {
       for (const CheckpointVariable& v : *list) {
         names_.push_back(v.name);
@@ -39,7 +39,7 @@ class CheckpointReader : public WeightsReader {
     std::copy(data.begin(), data.end(), out.begin());
   }
   std::optional<int64_t> step() const override { return loaded_.checkpoint.step; }
-  const Checkpoint* own() const override { return &loaded_.checkpoint; }
+  const Checkpoint* carole_checkpoint() const override { return &loaded_.checkpoint; }
 
  private:
   const LoadedCheckpoint loaded_;
@@ -53,37 +53,38 @@ bool HoldsCheckpoints(const std::string& path) {
   return std::filesystem::is_regular_file(path) && IsHdf5(path) && IsCheckpoint(path);
 }
 
-std::unique_ptr<WeightsReader> OpenCheckpoint(const std::string& path) {
+std::unique_ptr<WeightsSource> OpenCheckpoint(const std::string& path) {
   if (!std::filesystem::is_directory(path))
-    return std::make_unique<CheckpointReader>(LoadedCheckpoint{path, ReadCheckpoint(path)});
-  return std::make_unique<CheckpointReader>(std::move(*ReadLatest(path)));
+    return std::make_unique<CheckpointWeights>(LoadedCheckpoint{path, ReadCheckpoint(path)});
+  return std::make_unique<CheckpointWeights>(std::move(*ReadLatest(path)));
 }
 
 bool HoldsTfCheckpoint(const std::string& path) { return FindTfCheckpoint(path).has_value(); }
 
-std::unique_ptr<WeightsReader> OpenFoundTfCheckpoint(const std::string& path) {
+std::unique_ptr<WeightsSource> OpenFoundTfCheckpoint(const std::string& path) {
   return OpenTfCheckpoint(*FindTfCheckpoint(path));
 }
 
-// Keras's, not ours.
+// True for an HDF5 file that is not a checkpoint of carole.
 bool HoldsKerasWeights(const std::string& path) {
   return std::filesystem::is_regular_file(path) && IsHdf5(path) && !IsCheckpoint(path);
 }
 
+// A file format.
 struct WeightsFormat {
   bool (*recognizes)(const std::string& path);
-  std::unique_ptr<WeightsReader> (*open)(const std::string& path);
+  std::unique_ptr<WeightsSource> (*open)(const std::string& path);
 };
 
-// The first that recognizes a path opens it.
+// The first format that recognizes a path opens it.
 constexpr WeightsFormat kFormats[] = {
     {HoldsKerasWeights, OpenKerasWeights},
     {HoldsCheckpoints, OpenCheckpoint},
     {HoldsTfCheckpoint, OpenFoundTfCheckpoint},
 };
 
-// The first of a folder's HDF5 files, in the order of their names: folders are read by names that
-// carry a step, which Keras's users' files need not have.
+// Returns the first .h5 file of the folder by name, to suggest it in an error. Folders are searched
+// for names with a step only, which files of Keras users need not have.
 std::optional<std::string> FirstHdf5(const std::string& folder) {
   std::optional<std::string> first;
   if (!std::filesystem::is_directory(folder)) return first;
@@ -96,33 +97,35 @@ std::optional<std::string> FirstHdf5(const std::string& folder) {
 
 }  // namespace
 
-std::string WeightsFile(const std::string& path) {
+std::string ResolveWeightsPath(const std::string& path) {
   const std::string file = path + ".h5";
   const bool is_meant = !std::filesystem::exists(path) && std::filesystem::is_regular_file(file);
   return is_meant ? file : path;
 }
 
-std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
-  const std::string file = WeightsFile(path);
+std::unique_ptr<WeightsSource> TryOpenWeights(const std::string& path) {
+  const std::string file = ResolveWeightsPath(path);
   for (const WeightsFormat& format : kFormats) {
     if (format.recognizes(file)) return format.open(file);
   }
   return nullptr;
 }
 
-std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
+std::unique_ptr<WeightsSource> OpenWeights(const std::string& path) {
   if (auto reader = TryOpenWeights(path)) return reader;
   if (std::filesystem::exists(path + "/saved_model.pb"))
     return OpenWeights(path + "/variables/variables");
   if (std::filesystem::is_regular_file(path)) {
     throw DataError(
-        fmt::format("[io.weights] {}: is no checkpoint: got another kind of file, want an .h5 file "
-                    "or the prefix of TensorFlow's; Keras writes one as model.save(\"NAME.h5\")",
+        fmt::format("[io.weights] {}: is not a checkpoint: got another kind of file, want an .h5 "
+                    "file or the prefix of a TensorFlow checkpoint; in Keras, write the file with "
+                    "model.save(\"NAME.h5\")",
                     path));
   }
   const auto file = FirstHdf5(path);
   throw DataError(
-      fmt::format("[io.weights] {}: no checkpoint there; name a file{}, or a folder that holds one",
+      fmt::format("[io.weights] {}: no checkpoint found; give the path of a file{}, or of a folder "
+                  "that holds checkpoints",
                   path, file ? fmt::format(" such as {}", *file) : ""));
 }
 

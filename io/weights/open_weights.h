@@ -1,11 +1,14 @@
-// Trained weights from a file, whatever program wrote it: what fine-tuning begins with.
+// Opens trained weights in any supported format, for fine-tuning, evaluation and conversion. This
+// is the first header of the room io/weights.
 //
-//   std::unique_ptr<WeightsReader> reader = OpenWeights("vgg_16.ckpt");
-//   for (const std::string& name : reader->names()) …  reader->shape(name) …
-//   reader->Read(name, values);
+//   std::unique_ptr<WeightsSource> weights = OpenWeights("vgg_16.ckpt");
+//   for (const std::string& name : weights->names()) …  weights->shape(name) …
+//   weights->Read(name, values);
 //
-// To add a format: a class in a file of its own, a function that opens it, a row in
-// open_weights.cpp.
+// MappedWeights (weights_mapping.h) then finds the weights under the names of a net.
+//
+// To add a format: implement WeightsSource in a new file, with a function that opens it. Then add a
+// row to kFormats in open_weights.cpp. The room may include io/checkpoint, io/tensorflow and core.
 #pragma once
 
 #include <memory>
@@ -15,16 +18,18 @@
 
 namespace carole::io {
 
-// RUN/model.ckpt-100.h5 for RUN/model.ckpt-100, as TensorFlow would name it, where only the former
-// is there; else the path.
-std::string WeightsFile(const std::string& path);
+// Appends ".h5" to `path` if `path` does not exist but that file does. So RUN/model.ckpt-100, a
+// name in TensorFlow's form, finds RUN/model.ckpt-100.h5.
+std::string ResolveWeightsPath(const std::string& path);
 
-// A checkpoint of this program (.h5, which may be left out), of Keras (.h5: whole models and
-// weights, under the names of keras_weights.h), of TensorFlow (V2: the prefix of its files or any
-// of them; V1: the file), or a folder for the newest one, or of a SavedModel. Throws DataError when
-// there is nothing of the kind at `path`, or it is damaged; DiskError when it cannot be read.
-std::unique_ptr<WeightsReader> OpenWeights(const std::string& path);
-// The same; null when there is nothing of the kind.
-std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path);
+// Opens the weights at `path`, which may be
+//   - a checkpoint of carole; the suffix .h5 may be left out;
+//   - a model or weights of Keras (.h5), with the names of keras_weights.h;
+//   - a TensorFlow checkpoint: V2 by its prefix or any of its files, V1 by its file;
+//   - a folder, which means its newest checkpoint, or a SavedModel.
+// Throws DataError if there are no weights or they are damaged, DiskError if a file cannot be read.
+std::unique_ptr<WeightsSource> OpenWeights(const std::string& path);
+// The same, except that it returns null if there are no weights, and does not open a SavedModel.
+std::unique_ptr<WeightsSource> TryOpenWeights(const std::string& path);
 
 }  // namespace carole::io

@@ -13,7 +13,7 @@
 namespace carole::io {
 namespace {
 
-// What Keras may call a variable of this last name.
+// The names that Keras may use for a variable with this last component.
 std::vector<std::string> KerasLeaves(std::string_view leaf) {
   if (leaf == "weights") return {"kernel"};
   if (leaf == "biases") return {"bias"};
@@ -22,7 +22,7 @@ std::vector<std::string> KerasLeaves(std::string_view leaf) {
   return {std::string(leaf)};
 }
 
-// Names that a variable may have in a file. The first that is there counts.
+// Names that a variable may have in a file. The first one that exists is used.
 using Candidates = std::vector<std::string>;
 
 Candidates InLayer(const std::string& layer, std::string_view leaf) {
@@ -32,28 +32,29 @@ Candidates InLayer(const std::string& layer, std::string_view leaf) {
   return candidates;
 }
 
-// A net that Keras rebuilt from our checkpoint and saved.
+// The names in a net that Keras rebuilt from a checkpoint of carole and saved.
 Candidates AsKerasLayer(const std::string& name) {
   return InLayer(KerasLayerName(ScopeOf(name)), LeafOf(name));
 }
 
+// The names in TensorFlow 2's ImageNet ResNet.
 Candidates WithoutOuterScope(const std::string& name) {
   std::string inner = WithoutResNetScope(name);
   if (inner == name) return {};
   return {std::move(inner)};
 }
 
-// A scope of ours and the layer of keras.applications that has its weights. Where that net has a
-// batch norm, it is the layer LAYER_bn, and the convolution LAYER + convolution. reads_blue_first:
-// it wants images as Caffe's nets did (its preprocess_input()), ours red first.
+// Maps a scope of carole to the layer of keras.applications that has its weights.
 struct LayerRule {
-  const char* scope;
-  const char* layer;
-  const char* convolution = "";
-  bool reads_blue_first = false;
+  const char* scope;             // regular expression
+  const char* layer;             // replacement text; a batch norm is the layer LAYER_bn
+  const char* convolution = "";  // suffix of the layer's name if it is a convolution
+  // The Keras layer reads images in BGR order, as the nets of Caffe did (preprocess_input() of that
+  // net). The nets of carole read RGB.
+  bool reads_bgr = false;
 };
 constexpr LayerRule kLayerRules[] = {
-    {.scope = R"(vgg_1[69]/conv1/conv1_1)", .layer = "block1_conv1", .reads_blue_first = true},
+    {.scope = R"(vgg_1[69]/conv1/conv1_1)", .layer = "block1_conv1", .reads_bgr = true},
     {R"(vgg_1[69]/conv(\d)/conv\d_(\d))", "block$1_conv$2"},
     {R"(vgg_1[69]/fc6)", "fc1"},
     {R"(vgg_1[69]/fc7)", "fc2"},
@@ -79,7 +80,7 @@ constexpr std::string_view kBatchNorm = "/BatchNorm";
 // The layer of keras.applications for a scope.
 struct ApplicationsLayer {
   std::string name;
-  bool reads_blue_first = false;
+  bool reads_bgr = false;
 };
 std::optional<ApplicationsLayer> FindApplicationsLayer(std::string_view scope) {
   const bool is_norm = scope.ends_with(kBatchNorm);
@@ -94,7 +95,7 @@ std::optional<ApplicationsLayer> FindApplicationsLayer(std::string_view scope) {
     if (!std::regex_match(scope.begin(), scope.end(), patterns[i])) continue;
     return ApplicationsLayer{std::regex_replace(std::string(scope), patterns[i], rule.layer) +
                                  (is_norm ? "_bn" : rule.convolution),
-                             rule.reads_blue_first};
+                             rule.reads_bgr};
   }
   return std::nullopt;
 }
@@ -104,22 +105,25 @@ Candidates AsApplicationsLayer(const std::string& name) {
   return layer ? InLayer(layer->name, LeafOf(name)) : Candidates{};
 }
 
-bool ReadsBlueFirst(const std::string& name) {
+// True if the variable is the filter of a layer that reads images.
+bool ReadsBgr(const std::string& name) {
   const auto layer = FindApplicationsLayer(ScopeOf(name));
-  return layer && layer->reads_blue_first && LeafOf(name) == "weights";
+  return layer && layer->reads_bgr && LeafOf(name) == "weights";
 }
 
-// The bias of a convolution before this batch norm, which ours does not have: BN(x + bias) with
-// moving_mean is BN(x) with moving_mean - bias.
-std::string BiasBefore(const std::string& name) {
+// If the variable is a batch norm's moving mean, returns the bias of the convolution before it,
+// else
+// "". Convolutions of carole have no bias there. It is folded into the batch norm: BN(x + bias)
+// with moving_mean equals BN(x) with moving_mean - bias.
+std::string PrecedingBias(const std::string& name) {
   const std::string_view scope = ScopeOf(name);
   if (!name.ends_with("/moving_mean") || !scope.ends_with(kBatchNorm)) return "";
   const auto layer = FindApplicationsLayer(scope.substr(0, scope.size() - kBatchNorm.size()));
   return layer ? layer->name + "/bias" : "";
 }
 
-// Of a filter (R,S,C,K), or what hangs on it.
-void TurnChannelsRound(const Shape& shape, std::span<float> filter) {
+// Reverses the order of the input channels C of a filter (R,S,C,K), or of its slots and averages.
+void ReverseInputChannels(const Shape& shape, std::span<float> filter) {
   if (shape.rank() != 4) return;
   const auto outputs = static_cast<size_t>(shape[3]), channels = static_cast<size_t>(shape[2]);
   for (size_t pixel = 0; pixel < filter.size(); pixel += channels * outputs) {
@@ -131,27 +135,29 @@ void TurnChannelsRound(const Shape& shape, std::span<float> filter) {
   }
 }
 
-MappedWeights::Adaptation OfApplications(const std::string& variable) {
-  return {.bias = BiasBefore(variable), .turns_channels = ReadsBlueFirst(variable)};
+MappedWeights::Conversion ConversionOfApplications(const std::string& variable) {
+  return {.subtracted_bias = PrecedingBias(variable), .reverses_channels = ReadsBgr(variable)};
 }
-MappedWeights::Adaptation None(const std::string& /*variable*/) { return {}; }
+MappedWeights::Conversion NoConversion(const std::string& /*variable*/) { return {}; }
 
+// One of the naming schemes.
 struct NameRule {
   Candidates (*candidates)(const std::string& variable);
-  const char* who;
-  MappedWeights::Adaptation (*adaptation)(const std::string& variable) = None;
+  const char* origin;  // for the report
+  MappedWeights::Conversion (*conversion)(const std::string& variable) = NoConversion;
 };
 constexpr NameRule kNameRules[] = {
     {AsKerasLayer, "Keras's layers"},
     {WithoutOuterScope, "TensorFlow 2's ImageNet ResNet"},
-    {AsApplicationsLayer, "keras.applications", OfApplications},
+    {AsApplicationsLayer, "keras.applications", ConversionOfApplications},
 };
 
-constexpr std::string_view kValue = "/.ATTRIBUTES/VARIABLE_VALUE";  // of an object
+// The suffix of a tensor's name in TensorFlow 2's object-based checkpoints.
+constexpr std::string_view kValue = "/.ATTRIBUTES/VARIABLE_VALUE";
 
-// TensorFlow 2's object-based checkpoints number the layers of a Keras net that have weights. ""
-// where the file has none; without kValue.
-std::string ObjectName(const WeightsReader& file, size_t layer, std::string_view weight) {
+// Returns the name, without kValue, of a weight in an object-based checkpoint of a Keras net; "" if
+// the file does not have it. Such checkpoints number the layers that have weights.
+std::string ObjectName(const WeightsSource& file, size_t layer, std::string_view weight) {
   for (const char* root : {"", "model/"}) {
     std::string name = fmt::format("{}layer_with_weights-{}/{}", root, layer, weight);
     if (file.Has(name + std::string(kValue))) return name;
@@ -159,14 +165,14 @@ std::string ObjectName(const WeightsReader& file, size_t layer, std::string_view
   return "";
 }
 
-// TensorFlow 1's Adam in such a file, which an Estimator of a Keras net writes: the object, and its
-// slots of each variable, with our names.
+// TensorFlow 1's Adam in such a checkpoint, as an Estimator of a Keras net writes it: the prefix of
+// the object, and its slots for each variable with carole's names.
 constexpr char kAdam[] = "optimizer/optimizer/";
 constexpr std::pair<const char*, const char*> kAdamSlots[] = {{"m", "/Adam"}, {"v", "/Adam_1"}};
 
-// A kernel may be a matrix in one net and a convolution over the whole map in the other: the
-// elements lie in the same order.
-bool SameElements(const Shape& a, const Shape& b) {
+// True if two shapes hold the same elements in the same order: a kernel may be a matrix in one net
+// and a convolution over the whole feature map in the other.
+bool HaveSameElements(const Shape& a, const Shape& b) {
   return a.rank() > 1 && b.rank() > 1 && a.rank() != b.rank() && a.size() == b.size() &&
          a[a.rank() - 1] == b[b.rank() - 1];
 }
@@ -178,19 +184,19 @@ std::string WithoutResNetScope(const std::string& name) {
   return name.starts_with(kScope) ? name.substr(kScope.size()) : name;
 }
 
-MappedWeights::MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted)
+MappedWeights::MappedWeights(const WeightsSource& file, std::span<const VariableSpec> wanted)
     : file_(file), names_(file.names()) {
-  for (const std::string& name : names_) sources_[name] = {name, file.shape(name), {}};
+  for (const std::string& name : names_) tensors_[name] = {name, file.shape(name), {}};
   std::vector<std::string> variables;
   for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
   const auto count_missing = [&] {
     return std::ranges::count_if(variables, [&](const std::string& v) { return !Has(v); });
   };
-  const auto report = [&](int64_t before, const char* who) {
+  const auto report = [&](int64_t before, const char* origin) {
     const int64_t found = before - count_missing();
     if (found > 0)
-      report_.push_back(
-          fmt::format("{} of {} variables have the names of {}", found, variables.size(), who));
+      report_.push_back(fmt::format("{} of {} variables found under the names of {}", found,
+                                    variables.size(), origin));
   };
   for (const NameRule& rule : kNameRules) {
     const int64_t before = count_missing();
@@ -198,16 +204,16 @@ MappedWeights::MappedWeights(const WeightsReader& file, std::span<const Variable
       if (Has(variable.name)) continue;
       for (const std::string& name : rule.candidates(variable.name)) {
         if (!file.Has(name)) continue;
-        Map(variable, name, rule.adaptation(variable.name));
+        Map(variable, name, rule.conversion(variable.name));
         break;
       }
     }
-    report(before, rule.who);
+    report(before, rule.origin);
     if (count_missing() < before && rule.candidates == AsApplicationsLayer &&
         variables.front().starts_with("resnet_v1_")) {
       report_.emplace_back(
-          "Keras's ResNet strides in the first unit of a block, this one in the last: the weights "
-          "fit, but want training before they are of use");
+          "Keras's ResNet strides in the first unit of a block, this net in the last: the weights "
+          "fit, but need training before they are useful");
     }
   }
   const int64_t before = count_missing();
@@ -215,7 +221,7 @@ MappedWeights::MappedWeights(const WeightsReader& file, std::span<const Variable
   report(before, "TensorFlow 2's objects");
 }
 
-// Their names do not tell the layers'.
+// Object-based names do not contain the names of layers, so layers are matched by their order.
 void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
                                const std::vector<std::string>& variables) {
   const std::vector<KerasLayer> layers = MapToKeras(variables);
@@ -229,10 +235,11 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
       for (const auto& [object, slot] : kAdamSlots)
         MapObject(name + "/.OPTIMIZER_SLOT/" + kAdam + object, variable.name + slot,
                   variable.shape);
-      if (ReadsBlueFirst(variable.name)) {
+      if (ReadsBgr(variable.name)) {
         report_.push_back(variable.name +
-                          ": is taken to read red first; keras.applications' reads blue first: "
-                          "save that as .h5, whose names tell it");
+                          ": assuming that its input channels are in RGB order; if the net is "
+                          "from keras.applications (BGR order), save it as .h5, whose names show "
+                          "that");
       }
     }
   }
@@ -243,44 +250,45 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
 void MappedWeights::MapObject(const std::string& object, const std::string& mapped,
                               const Shape& wanted) {
   const std::string name = object + std::string(kValue);
-  if (file_.Has(name) && !Has(mapped)) Call(name, mapped, wanted, false);
+  if (file_.Has(name) && !Has(mapped)) RenameTensor(name, mapped, wanted, false);
 }
 
-void MappedWeights::Call(const std::string& name, const std::string& mapped, const Shape& wanted,
-                         bool turns_channels) {
+void MappedWeights::RenameTensor(const std::string& name, const std::string& mapped,
+                                 const Shape& wanted, bool reverses_channels) {
   const Shape shape = file_.shape(name);
-  sources_[mapped] = {name,
-                      SameElements(shape, wanted) ? wanted : shape,
-                      {.bias = "", .turns_channels = turns_channels}};
+  tensors_[mapped] = {name,
+                      HaveSameElements(shape, wanted) ? wanted : shape,
+                      {.subtracted_bias = "", .reverses_channels = reverses_channels}};
   std::ranges::replace(names_, name, mapped);
 }
 
 void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
-                        const Adaptation& adaptation) {
-  Call(name, wanted.name, wanted.shape, adaptation.turns_channels);
-  if (adaptation.turns_channels)
-    report_.push_back(wanted.name + ": its channels are turned round, as Keras's have blue first");
-  const std::string& bias = adaptation.bias;
+                        const Conversion& conversion) {
+  RenameTensor(name, wanted.name, wanted.shape, conversion.reverses_channels);
+  if (conversion.reverses_channels)
+    report_.push_back(wanted.name +
+                      ": reversing its input channels: Keras stores them in BGR order");
+  const std::string& bias = conversion.subtracted_bias;
   const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == file_.shape(name);
   if (has_bias) {
-    sources_[wanted.name].adaptation.bias = bias;
+    tensors_[wanted.name].conversion.subtracted_bias = bias;
     std::erase(names_, bias);
   }
   for (const std::string& original : file_.names()) {
     if (original.starts_with(name + "/")) {
-      Call(original, wanted.name + original.substr(name.size()), wanted.shape,
-           adaptation.turns_channels);
+      RenameTensor(original, wanted.name + original.substr(name.size()), wanted.shape,
+                   conversion.reverses_channels);
     }
   }
 }
 
 void MappedWeights::Read(const std::string& name, std::span<float> out) const {
-  const Source& source = sources_.at(name);
-  file_.Read(source.name, out);
-  if (source.adaptation.turns_channels) TurnChannelsRound(source.shape, out);
-  if (source.adaptation.bias.empty()) return;
+  const MappedTensor& tensor = tensors_.at(name);
+  file_.Read(tensor.name, out);
+  if (tensor.conversion.reverses_channels) ReverseInputChannels(tensor.shape, out);
+  if (tensor.conversion.subtracted_bias.empty()) return;
   std::vector<float> bias(out.size());
-  file_.Read(source.adaptation.bias, bias);
+  file_.Read(tensor.conversion.subtracted_bias, bias);
   for (size_t i = 0; i < out.size(); ++i) out[i] -= bias[i];
 }
 

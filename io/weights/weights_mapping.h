@@ -1,5 +1,5 @@
-// The weights of a file under the names of a net's variables, where the file calls them otherwise:
-// Keras's layers, keras.applications' nets, TensorFlow 2's forms of the ImageNet ResNet and of the
+// Finds the weights of a file under the names of a net's variables if the file uses other names. It
+// knows the names of Keras layers, of keras.applications, and of TensorFlow 2's ImageNet ResNet and
 // MNIST nets.
 #pragma once
 
@@ -13,55 +13,59 @@
 
 namespace carole::io {
 
-// A reader on top of another, `file`, which must outlive it. Names that the file has stay as they
-// are; the others of `wanted` are looked for by the rules of weights_mapping.cpp, with what hangs
-// on them (slots, moving averages).
-class MappedWeights final : public WeightsReader {
+// A WeightsSource on top of another one. Wanted names that the file has stay as they are. The
+// others are searched by the rules of weights_mapping.cpp. Their slots and moving averages are
+// found too.
+class MappedWeights final : public WeightsSource {
  public:
-  MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted);
+  // `file` must outlive this object.
+  MappedWeights(const WeightsSource& file, std::span<const VariableSpec> wanted);
 
-  // What is done to weights of a net that computes the same otherwise.
-  struct Adaptation {
-    std::string bias;             // is taken off; "": none
-    bool turns_channels = false;  // of a filter that reads blue first
+  // How the elements change when they are read, because the other net computes the same in another
+  // way.
+  struct Conversion {
+    std::string subtracted_bias;     // name of a tensor to subtract; "": none
+    bool reverses_channels = false;  // of a filter that reads BGR images
   };
 
-  // Lines: how many names each rule gave, and what is done to their weights.
+  // Lines for the log: how many names each rule found, and how their weights are converted.
   const std::vector<std::string>& report() const { return report_; }
 
   const std::string& path() const override { return file_.path(); }
   const std::vector<std::string>& names() const override { return names_; }
-  bool Has(const std::string& name) const override { return sources_.contains(name); }
-  Shape shape(const std::string& name) const override { return sources_.at(name).shape; }
+  bool Has(const std::string& name) const override { return tensors_.contains(name); }
+  Shape shape(const std::string& name) const override { return tensors_.at(name).shape; }
   std::string type(const std::string& name) const override {
-    return file_.type(sources_.at(name).name);
+    return file_.type(tensors_.at(name).name);
   }
   void Read(const std::string& name, std::span<float> out) const override;
   std::optional<int64_t> step() const override { return file_.step(); }
-  const std::vector<std::string>& left_out() const override { return file_.left_out(); }
+  const std::vector<std::string>& other_tensors() const override { return file_.other_tensors(); }
 
  private:
-  struct Source {
+  struct MappedTensor {
     std::string name;  // in the file
-    Shape shape;       // as wanted: a dense layer may be a convolution, element for element
-    Adaptation adaptation;
+    Shape shape;       // the wanted one: the file may have a dense layer for a convolution
+    Conversion conversion;
   };
 
-  void Map(const VariableSpec& wanted, const std::string& name, const Adaptation& adaptation);
-  // A tensor of the file under another name.
-  void Call(const std::string& name, const std::string& mapped, const Shape& wanted,
-            bool turns_channels);
-  // What else there may be among TensorFlow 2's objects.
+  void Map(const VariableSpec& wanted, const std::string& name, const Conversion& conversion);
+  // Makes tensor `name` of the file available as `mapped`.
+  void RenameTensor(const std::string& name, const std::string& mapped, const Shape& wanted,
+                    bool reverses_channels);
+  // The same for an object of TensorFlow 2, if the file has it.
   void MapObject(const std::string& object, const std::string& mapped, const Shape& wanted);
+  // Maps the layers of an object-based checkpoint and its Adam.
   void MapObjects(std::span<const VariableSpec> wanted, const std::vector<std::string>& variables);
 
-  const WeightsReader& file_;
+  const WeightsSource& file_;
   std::vector<std::string> names_;
-  std::unordered_map<std::string, Source> sources_;
+  std::unordered_map<std::string, MappedTensor> tensors_;
   std::vector<std::string> report_;
 };
 
-// TensorFlow 2's ImageNet ResNet calls resnet/NAME, as 1.4's does, NAME.
+// Removes the scope "resnet/". The ImageNet ResNet of TensorFlow 1.4 has that scope, that of
+// TensorFlow 2 has not.
 std::string WithoutResNetScope(const std::string& name);
 
 }  // namespace carole::io

@@ -7,18 +7,18 @@
 #include <algorithm>
 #include <array>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "src/core/error.h"
 #include "src/core/text/parse_number.h"
 
 namespace carole::launch {
 namespace {
 
-constexpr size_t kMaxNameLength = 253;  // RFC 1035, section 2.3.4, without the root's dot
+constexpr size_t kMaxNameLength = 253;  // RFC 1035, section 2.3.4, without the dot of the root
 constexpr size_t kMaxLabelLength = 63;
 constexpr int kMaxPort = 65535;
 
-// Not <cctype>: those depend on the locale.
+// These do not depend on the locale, unlike the functions of <cctype>.
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsNameCharacter(char c) { return IsDigit(c) || IsLetter(c) || c == '-' || c == '.'; }
@@ -29,7 +29,8 @@ char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
   throw ConfigError(fmt::format("{}: {}: got {}, want {}", where, what, Quote(got), want));
 }
 
-// The address as the system writes it; "" when `host` is none of this family.
+// Returns the address in the form in which the system writes it, or "" if `host` is not an address
+// of this family.
 std::string Canonical(int family, const std::string& host) {
   std::array<unsigned char, sizeof(in6_addr)> bytes;
   std::array<char, INET6_ADDRSTRLEN> text;
@@ -38,13 +39,13 @@ std::string Canonical(int family, const std::string& host) {
   return inet_ntop(family, bytes.data(), text.data(), text.size());
 }
 
-// Whether the resolver would read the name as a number: 10.0.0.300, 12345, 0x7f000001.
+// Returns whether the resolver would read the name as a number: 10.0.0.300, 12345, 0x7f000001.
 bool LooksLikeNumber(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);  // npos + 1 is 0
   return last.starts_with("0x") || std::all_of(last.begin(), last.end(), IsDigit);
 }
 
-bool HasGoodLabels(std::string_view name) {
+bool HasValidLabels(std::string_view name) {
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
     const std::string_view label = name.substr(begin, end - begin);
@@ -67,12 +68,13 @@ Address ParseBracketed(const std::string& where, std::string_view text) {
   if (close == std::string_view::npos) Refuse(where, "no port", text, "[IPV6]:PORT");
   std::string host = Canonical(AF_INET6, std::string(text.substr(1, close - 1)));
   if (host.empty()) Refuse(where, "bad IPv6 address", text, "[IPV6]:PORT");
-  // The system writes an IPv4 address that was mapped into IPv6 so; it is the same machine.
+  // The system writes an IPv4 address that is mapped into IPv6 with this prefix. It is the same
+  // machine as the plain IPv4 address.
   constexpr std::string_view kMapped = "::ffff:";
   if (host.starts_with(kMapped) && host.find('.') != std::string::npos)
     host.erase(0, kMapped.size());
   if (host == "::" || host == "0.0.0.0")
-    Refuse(where, "an address of no machine", text, "the machine's own");
+    Refuse(where, "unspecified address", text, "the host's own address");
   return {host, ParsePort(where, text, text.substr(close + 2))};
 }
 
@@ -85,7 +87,7 @@ bool IsLoopback(std::string_view host) {
          (host.starts_with("127.") && !Canonical(AF_INET, std::string(host)).empty());
 }
 
-bool IsOfThisMachine(const std::string& host) {
+bool CanBeThisMachine(const std::string& host) {
   const int family = IsIpv6(host) ? AF_INET6 : AF_INET;
   ifaddrs* first = nullptr;
   if (IsLoopback(host) || Canonical(family, host).empty() || getifaddrs(&first) != 0) return true;
@@ -111,13 +113,13 @@ std::string ParseHost(const std::string& where, std::string_view text) {
     Refuse(where, "host name too long", text, "at most 253 characters");
   if (!std::all_of(host.begin(), host.end(), IsNameCharacter))
     Refuse(where, "bad host name", text, "letters, digits, '-' and '.' only");
-  if (!HasGoodLabels(host))
+  if (!HasValidLabels(host))
     Refuse(where, "bad host name", text,
            "labels of 1 to 63 characters that neither begin nor end with '-'");
   std::transform(host.begin(), host.end(), host.begin(), Lower);
   if (LooksLikeNumber(host) && Canonical(AF_INET, host).empty())
     Refuse(where, "bad IPv4 address", text, "four numbers from 0 to 255");
-  if (host == "0.0.0.0") Refuse(where, "an address of no machine", text, "the machine's own");
+  if (host == "0.0.0.0") Refuse(where, "unspecified address", text, "the host's own address");
   return host;
 }
 

@@ -12,8 +12,9 @@
 namespace carole::launch {
 namespace {
 
-std::string MachineOf(const Task& task) {
-  return IsLoopback(task.host) ? "localhost" : task.host;  // all of its names mean one machine
+// Returns the key under which tasks of one host are grouped.
+std::string HostKey(const Task& task) {
+  return IsLoopback(task.host) ? "localhost" : task.host;  // all loopback names are one host
 }
 
 void SetAliases(std::vector<Host>& hosts) {
@@ -24,7 +25,9 @@ void SetAliases(std::vector<Host>& hosts) {
 
 }  // namespace
 
-bool Trains(const Task& task) { return task.role == Role::kChief || task.role == Role::kWorker; }
+bool IsTrainingTask(const Task& task) {
+  return task.role == Role::kChief || task.role == Role::kWorker;
+}
 
 const char* RoleName(Role role) {
   switch (role) {
@@ -46,15 +49,16 @@ int Cluster::size() const {
 
 Cluster MakeCluster(std::vector<Task> tasks, int num_gpus) {
   Cluster cluster;
-  std::map<std::string, size_t> seen;  // machine -> index in hosts
+  std::map<std::string, size_t> seen;  // host key -> index in cluster.hosts
   for (Task& task : tasks) {
-    if (!Trains(task)) continue;
-    const auto [entry, is_new] = seen.emplace(MachineOf(task), cluster.hosts.size());
+    if (!IsTrainingTask(task)) continue;
+    const auto [entry, is_new] = seen.emplace(HostKey(task), cluster.hosts.size());
     if (is_new)
       cluster.hosts.push_back(
           {.name = task.host, .alias = {}, .port = task.port, .slots = num_gpus});
     Host& host = cluster.hosts[entry->second];
-    // Counted from the host's first rank, which is known once all slots are.
+    // The rank within the host for now: the first rank of the host depends on the slots of the
+    // hosts before it.
     if (num_gpus == 0) task.rank = host.slots++;
     if (num_gpus > 0) task.rank = is_new ? 0 : -1;
   }
@@ -62,7 +66,7 @@ Cluster MakeCluster(std::vector<Task> tasks, int num_gpus) {
   for (size_t h = 1; h < cluster.hosts.size(); ++h)
     cluster.hosts[h].first_rank = cluster.hosts[h - 1].first_rank + cluster.hosts[h - 1].slots;
   for (Task& task : tasks) {
-    if (task.rank >= 0) task.rank += cluster.hosts[seen.at(MachineOf(task))].first_rank;
+    if (task.rank >= 0) task.rank += cluster.hosts[seen.at(HostKey(task))].first_rank;
   }
   SetAliases(cluster.hosts);
   cluster.tasks = std::move(tasks);
@@ -75,16 +79,16 @@ Cluster MakeLocalCluster(int num_gpus) {
 
 void RequireWholeJob(const Cluster& cluster, int num_processes) {
   if (num_processes != 1) return;
-  const bool trains = !cluster.me.has_value() || Trains(*cluster.me);
-  if (cluster.size() == 1 && trains) return;
+  const bool is_training = !cluster.me.has_value() || IsTrainingTask(*cluster.me);
+  if (cluster.size() == 1 && is_training) return;
   const std::string me = cluster.me.has_value()
                              ? fmt::format("{} {}", RoleName(cluster.me->role), cluster.me->index)
-                             : "a task without a name";
+                             : "unnamed";
   throw ConfigError(fmt::format(
-      "[cluster] job: {}: got 1 rank, want {} on {} machines ({} is this one); start it with "
+      "[cluster] job: {}: got 1 rank, want {} on {} hosts (this task is {}); start the job with "
       "carole launch -- train",
-      trains ? "each of its processes believes to be alone" : "this process takes no part in it",
-      cluster.size(), cluster.hosts.size(), me));
+      is_training ? "its processes are not connected" : "this task does not train", cluster.size(),
+      cluster.hosts.size(), me));
 }
 
 }  // namespace carole::launch

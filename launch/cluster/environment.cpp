@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "launch/cluster/message_text.h"
 #include "launch/cluster/slurm.h"
-#include "launch/cluster/text.h"
 #include "src/core/error.h"
 #include "src/core/text/parse_number.h"
 
@@ -20,18 +20,18 @@ constexpr const char* kSlurm = "Slurm";
   throw ConfigError(fmt::format("[launch] {}: {}: got {}, want {}", variable, what, got, want));
 }
 
-// `absent` when the variable is not set.
-int ReadNumber(const GetVariable& get, const char* variable, int absent) {
+// Returns `absent` if the variable is not set.
+int ReadNumber(const GetEnvFunction& get, const char* variable, int absent) {
   const char* text = get(variable);
   if (text == nullptr) return absent;
   const std::string_view view = text;
   const auto value = ParseNumber<int>(view);
   if (!value || *value < 0 || *value > kMaxRanks)
-    Refuse(variable, "no number", Quote(view), fmt::format("0 to {}", kMaxRanks));
+    Refuse(variable, "bad number", Quote(view), fmt::format("0 to {}", kMaxRanks));
   return *value;
 }
 
-// The variables of one launcher; nullptr where it has none.
+// The names of one launcher's variables.
 struct Variables {
   const char* launcher;
   const char* rank;
@@ -43,7 +43,7 @@ constexpr Variables kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_W
                                 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Variables kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 
-RankPlacement ReadPlace(const GetVariable& get, const Variables& variables) {
+RankPlacement ReadPlacement(const GetEnvFunction& get, const Variables& variables) {
   return {.launcher = variables.launcher,
           .variable = variables.rank,
           .rank = ReadNumber(get, variables.rank, 0),
@@ -52,79 +52,82 @@ RankPlacement ReadPlace(const GetVariable& get, const Variables& variables) {
           .local_size = ReadNumber(get, variables.local_size, 0)};
 }
 
-// What srun says about its step; nullopt outside of one.
-std::optional<RankPlacement> ReadSlurmStep(const GetVariable& get) {
+// Returns the placement in a step of srun, or nullopt outside of a step.
+std::optional<RankPlacement> ReadSlurmStep(const GetEnvFunction& get) {
   const char* counts_text = get("SLURM_STEP_TASKS_PER_NODE");
   if (counts_text == nullptr || get("SLURM_PROCID") == nullptr) return std::nullopt;
-  RankPlacement place{.launcher = kSlurm,
-                      .variable = "SLURM_PROCID",
-                      .rank = ReadNumber(get, "SLURM_PROCID", 0),
-                      .local_rank = ReadNumber(get, "SLURM_LOCALID", -1)};
+  RankPlacement placement{.launcher = kSlurm,
+                          .variable = "SLURM_PROCID",
+                          .rank = ReadNumber(get, "SLURM_PROCID", 0),
+                          .local_rank = ReadNumber(get, "SLURM_LOCALID", -1)};
   const std::vector<int> counts = ExpandCounts("[slurm] SLURM_STEP_TASKS_PER_NODE", counts_text);
-  for (int count : counts) place.size += count;
+  for (int count : counts) placement.size += count;
   const auto node = static_cast<size_t>(ReadNumber(get, "SLURM_NODEID", kMaxRanks));
-  if (node < counts.size()) place.local_size = counts[node];
-  return place;
+  if (node < counts.size()) placement.local_size = counts[node];
+  return placement;
 }
 
-// PMIx gives the rank only; the step, or PMIx's own count of the program's processes, the rest.
-RankPlacement ReadPmix(const GetVariable& get) {
-  RankPlacement place = ReadSlurmStep(get).value_or(
+// PMIx itself gives only the rank. The other numbers come from the step of Slurm or, without one,
+// from Open MPI's count of the processes of this program.
+RankPlacement ReadPmix(const GetEnvFunction& get) {
+  RankPlacement placement = ReadSlurmStep(get).value_or(
       RankPlacement{.size = ReadNumber(get, "OMPI_APP_CTX_NUM_PROCS", 0), .local_rank = -1});
-  place.launcher = "PMIx";
-  place.variable = "PMIX_RANK";
-  place.rank = ReadNumber(get, "PMIX_RANK", 0);
-  return place;
+  placement.launcher = "PMIx";
+  placement.variable = "PMIX_RANK";
+  placement.rank = ReadNumber(get, "PMIX_RANK", 0);
+  return placement;
 }
 
-std::optional<RankPlacement> ReadFirst(const GetVariable& get) {
-  if (get(kOpenMpi.rank) != nullptr) return ReadPlace(get, kOpenMpi);
+std::optional<RankPlacement> ReadFirst(const GetEnvFunction& get) {
+  if (get(kOpenMpi.rank) != nullptr) return ReadPlacement(get, kOpenMpi);
   if (get("PMIX_RANK") != nullptr) return ReadPmix(get);
-  if (get(kPmi.rank) != nullptr) return ReadPlace(get, kPmi);
+  if (get(kPmi.rank) != nullptr) return ReadPlacement(get, kPmi);
   return ReadSlurmStep(get);
 }
 
 }  // namespace
 
-std::optional<RankPlacement> FindRankPlacement(const GetVariable& get) {
-  const std::optional<RankPlacement> place = ReadFirst(get);
-  if (!place.has_value()) return place;
-  if (place->size > 0 && place->rank >= place->size)
-    Refuse(place->variable.c_str(), "past the end", std::to_string(place->rank),
-           fmt::format("a rank below the job's {}", place->size));
-  if (place->local_size > 0 && place->local_rank >= place->local_size)
-    Refuse(place->variable.c_str(), "past the machine's end",
-           fmt::format("local rank {}", place->local_rank),
-           fmt::format("one below the machine's {}", place->local_size));
-  return place;
+std::optional<RankPlacement> FindRankPlacement(const GetEnvFunction& get) {
+  const std::optional<RankPlacement> placement = ReadFirst(get);
+  if (!placement.has_value()) return placement;
+  if (placement->size > 0 && placement->rank >= placement->size)
+    Refuse(placement->variable.c_str(), "rank out of range", std::to_string(placement->rank),
+           fmt::format("a rank below the world size of {}", placement->size));
+  if (placement->local_size > 0 && placement->local_rank >= placement->local_size)
+    Refuse(placement->variable.c_str(), "local rank out of range",
+           std::to_string(placement->local_rank),
+           fmt::format("a local rank below {}, the number of ranks on this host",
+                       placement->local_size));
+  return placement;
 }
 
-bool NeedsMpi(const RankPlacement& place) { return place.launcher != kSlurm || place.size > 1; }
+bool NeedsMpi(const RankPlacement& placement) {
+  return placement.launcher != kSlurm || placement.size > 1;
+}
 
-void RequirePmix(const RankPlacement& place) {
-  if (place.launcher != kSlurm || place.size <= 1) return;
+void RequirePmix(const RankPlacement& placement) {
+  if (placement.launcher != kSlurm || placement.size <= 1) return;
   throw ConfigError(fmt::format(
-      "[launch] srun: its {} tasks cannot find each other: got no PMIx, want srun --mpi=pmix (srun "
-      "--mpi=list says whether the site has it), or mpirun",
-      place.size));
+      "[launch] srun: its {} tasks cannot connect to each other: got no PMIx, want srun --mpi=pmix "
+      "(srun --mpi=list says whether it is installed) or mpirun",
+      placement.size));
 }
 
-void RequireWholeJob(const RankPlacement& place, int ranks_seen) {
-  if (ranks_seen != 1 || place.size <= 1) return;
+void RequireWholeJob(const RankPlacement& placement, int ranks_seen) {
+  if (ranks_seen != 1 || placement.size <= 1) return;
   throw ConfigError(fmt::format(
-      "[launch] job: each of its processes believes to be alone: got 1 rank from MPI, want {} from "
-      "{} ({}); start with the mpirun of the MPI that carole was built with, or with srun "
-      "--mpi=pmix",
-      place.size, place.launcher, place.variable));
+      "[launch] job: its processes are not connected: got 1 rank from MPI, want {} from {} ({}); "
+      "start with the mpirun of carole's MPI library, or with srun --mpi=pmix",
+      placement.size, placement.launcher, placement.variable));
 }
 
-int ChooseGpu(const RankPlacement& place, int num_visible, const char* visible_devices) {
-  const bool is_bound = visible_devices != nullptr || place.local_size == 0;
+int ChooseGpu(const RankPlacement& placement, int num_visible, const char* visible_devices) {
+  const bool is_bound = visible_devices != nullptr || placement.local_size == 0;
   if (num_visible == 1 && is_bound) return 0;
-  const int gpu = place.local_rank < 0 ? place.rank : place.local_rank;
+  const int gpu = placement.local_rank < 0 ? placement.rank : placement.local_rank;
   if (gpu >= num_visible)
-    Refuse(place.variable.c_str(), "more ranks than GPUs on this machine",
-           fmt::format("local rank {}", gpu), fmt::format("one below {}", num_visible));
+    Refuse(placement.variable.c_str(), "more ranks than GPUs on this host",
+           fmt::format("local rank {}", gpu), fmt::format("a local rank below {}", num_visible));
   return gpu;
 }
 

@@ -1,10 +1,15 @@
-// Which launcher started this process, and as which rank: read from the variables that launchers
-// set, so that it is known before MPI starts.
+// Finds out which launcher started this process and with which rank. The answer comes from
+// environment variables that launchers set, so it is known before MPI starts.
 //
-// The first launcher wins that speaks for itself. Open MPI's variables come first, because under
-// its mpirun inside a Slurm job Slurm's describe the daemon, not the rank. PMIx says the rank; the
-// rest is then Slurm's. Slurm's count only in a step (srun): the batch script has SLURM_PROCID=0
-// and SLURM_NTASKS too, and is no rank.
+// Several launchers may have set variables. The first one in this order wins:
+//   1. Open MPI. Under its mpirun in a Slurm job, the variables of Slurm describe the daemon of
+//   mpirun
+//      and not the rank.
+//   2. PMIx. It gives the rank; the other numbers come from Slurm.
+//   3. PMI (Hydra of MPICH and others).
+//   4. Slurm, only in a step (srun). The batch script also has SLURM_PROCID=0 and SLURM_NTASKS but
+//   is
+//      not a rank.
 #pragma once
 
 #include <functional>
@@ -13,37 +18,39 @@
 
 namespace carole::launch {
 
-// getenv, or a test's stand-in.
-using GetVariable = std::function<const char*(const char*)>;
+// getenv, or a replacement in tests: returns the value of a variable, or nullptr if it is not set.
+using GetEnvFunction = std::function<const char*(const char*)>;
 
+// The position of this process among the ranks of its job, as its launcher says it.
 struct RankPlacement {
   std::string launcher;  // "Open MPI", "PMIx", "PMI" or "Slurm"
-  std::string variable;  // that says so
+  std::string variable;  // the variable that holds the rank, for messages
   int rank = 0;
-  int size = 0;        // ranks of the job; 0: not said
-  int local_rank = 0;  // among those of this machine; -1: not said
-  int local_size = 0;  // 0: not said
+  int size = 0;        // world size; 0: unknown
+  int local_rank = 0;  // rank among the ranks of this host; -1: unknown
+  int local_size = 0;  // number of ranks on this host; 0: unknown
 };
 
-// nullopt: no launcher started this process. Throws ConfigError for a variable that is no number or
-// does not fit the others.
-std::optional<RankPlacement> FindRankPlacement(const GetVariable& get);
+// Returns nullopt if no launcher started this process. Throws ConfigError if a variable is not a
+// number or contradicts the others.
+std::optional<RankPlacement> FindRankPlacement(const GetEnvFunction& get);
 
-// Whether MPI has to be started. Slurm alone, without PMIx, does not serve its start; nor need one
-// task (srun --pty) have it.
-bool NeedsMpi(const RankPlacement& place);
+// Returns whether MPI must be started. It is not started for a single task of Slurm without PMIx
+// (such as srun --pty): Slurm alone cannot serve MPI's start, and one task does not need MPI.
+bool NeedsMpi(const RankPlacement& placement);
 
-// Throws ConfigError when srun started several processes that MPI cannot join, as they have no
-// PMIx.
-void RequirePmix(const RankPlacement& place);
+// Throws ConfigError if srun started several processes without PMIx, because MPI cannot connect
+// them.
+void RequirePmix(const RankPlacement& placement);
 
-// Throws ConfigError when the launcher started several processes that each see `ranks_seen` == 1.
-void RequireWholeJob(const RankPlacement& place, int ranks_seen);
+// Throws ConfigError if the launcher started several processes but MPI sees only this one
+// (`ranks_seen` == 1).
+void RequireWholeJob(const RankPlacement& placement, int ranks_seen);
 
-// The GPU of this rank among the num_visible ones that the process sees (CUDA has left out those
-// that CUDA_VISIBLE_DEVICES, here `visible_devices`, does not list): its local rank's. One that the
-// variable alone leaves is taken as it is: so do launchers bind a GPU to each rank. Throws
-// ConfigError when there are too few.
-int ChooseGpu(const RankPlacement& place, int num_visible, const char* visible_devices);
+// Returns the index of this rank's GPU among the num_visible GPUs that the process sees. The index
+// is the local rank. CUDA has already removed the GPUs that CUDA_VISIBLE_DEVICES does not list;
+// `visible_devices` is that variable, or nullptr. If it leaves one GPU, the result is 0: this is
+// how launchers bind a GPU to each rank. Throws ConfigError if there are too few GPUs.
+int ChooseGpu(const RankPlacement& placement, int num_visible, const char* visible_devices);
 
 }  // namespace carole::launch

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "src/core/error.h"
 #include "src/core/text/join_names.h"
 
@@ -31,7 +31,7 @@ std::string PrintHostList(const Cluster& cluster) {
 
 std::string PrintSshConfig(const Cluster& cluster) {
   std::string text;
-  for (const Host& host : cluster.hosts) text += SshHost(host.alias, host.name, host.port);
+  for (const Host& host : cluster.hosts) text += SshHostBlock(host.alias, host.name, host.port);
   return text;
 }
 
@@ -69,7 +69,7 @@ constexpr FormatEntry kFormats[] = {{"hostfile", Format::kHostfile, PrintHostfil
 
 }  // namespace
 
-std::string SshHost(const std::string& name, const std::string& host, int port) {
+std::string SshHostBlock(const std::string& name, const std::string& host, int port) {
   std::string text = fmt::format("Host {}\n  HostName {}\n", name, host);
   if (port > 0) text += fmt::format("  Port {}\n", port);
   return text;

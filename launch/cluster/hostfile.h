@@ -1,11 +1,11 @@
-// A cluster as text for those who start its ranks.
+// Prints a cluster as text for the programs that start its ranks.
 //
-//   hostfile    mpirun --hostfile: "h0 slots=2", a machine a line, in rank order
-//   host-list   mpirun --host: "h0:2,h1:2"
-//   ssh-config  ssh -F: name, address and port of each machine
-//   json        hosts, tasks, and which of them this process is
+//   hostfile    for mpirun --hostfile: "h0 slots=2", one host per line, in rank order
+//   host-list   for mpirun --host: "h0:2,h1:2"
+//   ssh-config  for ssh -F: name, address and port of each host
+//   json        hosts, tasks, and which task this process is
 //
-// Machines have their aliases (Host) in all formats; the ssh-config says what they mean.
+// All formats use the alias of a host (Host::alias). The ssh-config maps aliases to addresses.
 #pragma once
 
 #include <string>
@@ -16,16 +16,17 @@ namespace carole::launch {
 
 enum class Format { kHostfile, kHostList, kSshConfig, kJson };
 
-// Throws UsageError that lists the formats.
+// Throws UsageError, whose text lists the formats, if there is no such format.
 Format ParseFormat(const std::string& name);
 
-// "hostfile, host-list, …" for a help text.
+// Returns "hostfile, host-list, …" for a help text.
 std::string FormatNames();
 
-// One host's lines of an ssh configuration file (ssh -F). No Port line is written for port 0.
-std::string SshHost(const std::string& name, const std::string& host, int port);
+// Returns the lines of one host in an ssh configuration file (ssh -F): "Host", "HostName" and,
+// unless the port is 0, "Port".
+std::string SshHostBlock(const std::string& name, const std::string& host, int port);
 
-// Ends with a newline.
+// Returns the text of the cluster in this format. It ends with a newline.
 std::string ClusterText(const Cluster& cluster, Format format);
 
 }  // namespace carole::launch

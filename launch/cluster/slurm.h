@@ -1,4 +1,5 @@
-// A Slurm allocation as a cluster, from the variables that Slurm sets, without asking scontrol.
+// Reads a Slurm allocation as a cluster from the variables that Slurm sets, without calling
+// scontrol.
 #pragma once
 
 #include <optional>
@@ -11,16 +12,20 @@
 
 namespace carole::launch {
 
-// "n[0-1,7],login" -> n0 n1 n7 login; brackets may stand several times in a name, and numbers keep
-// their zeros: "r[08-10]". At most 65536 names, each checked as ParseHost() does. `where` starts
-// the error's text. Throws ConfigError.
+// Expands a compressed node list: "n[0-1,7],login" becomes n0 n1 n7 login. A name may have several
+// brackets. Numbers keep their leading zeros: "r[08-10]". Returns at most 65536 names, each checked
+// by ParseHost(). `where` is the start of error messages. Throws ConfigError if the list is
+// malformed.
 std::vector<std::string> ExpandNodeList(const std::string& where, std::string_view text);
 
-// "2(x3),1" -> 2 2 2 1. Throws ConfigError.
+// Expands compressed counts: "2(x3),1" becomes 2 2 2 1. Throws ConfigError if the list is
+// malformed.
 std::vector<int> ExpandCounts(const std::string& where, std::string_view text);
 
-// The step's nodes when srun started this process, else the whole allocation's; node 0 leads.
-// num_gpus > 0: slots of every node, else as many as Slurm gives tasks. nullopt outside of a job.
-std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus);
+// Returns the nodes of the step if srun started this process, otherwise those of the whole
+// allocation. Node 0 leads. With num_gpus > 0 every node has this many slots, otherwise as many as
+// Slurm gives it tasks. Returns nullopt outside of a Slurm job. Throws ConfigError if the variables
+// are malformed or contradict each other.
+std::optional<Cluster> ReadSlurmCluster(const GetEnvFunction& get, int num_gpus);
 
 }  // namespace carole::launch

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "src/core/error.h"
 
 namespace carole::launch {
@@ -15,30 +15,31 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 16;
-constexpr size_t kContext = 16;  // bytes of the text before an error that a message shows
+constexpr size_t kContext = 16;  // bytes of text before an error that a message shows
 
-// Refuses, while the parser reads, what it would let pass.
-class TrainingCallback {
+// Callback of the parser. Refuses what the parser itself accepts: duplicate keys and deep nesting.
+// Follows the path to the current value for its messages.
+class StrictnessCheck {
  public:
-  explicit TrainingCallback(const std::string& where) : where_(where) {}
+  explicit StrictnessCheck(const std::string& where) : where_(where) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) {
-      Count();
+      CountElement();
       if (depth >= kMaxDepth)
-        throw ConfigError(
-            fmt::format("{}: nested too deep: got more than {} levels, want 3", where_, kMaxDepth));
+        throw ConfigError(fmt::format("{}: nested too deeply: got more than {} levels, want 3",
+                                      where_, kMaxDepth));
       levels_.push_back({.is_list = event == Event::array_start});
     } else if (event == Event::object_end || event == Event::array_end) {
       levels_.pop_back();
     } else if (event == Event::key) {
       levels_.back().key = value.get<std::string>();
       if (!levels_.back().keys.insert(levels_.back().key).second)
-        throw ConfigError(fmt::format("{}: the same key twice: got {} again, want it once", where_,
-                                      Quote(Path())));
+        throw ConfigError(
+            fmt::format("{}: duplicate key: got {} twice, want it once", where_, Quote(Path())));
     } else {
-      Count();
+      CountElement();
     }
     return true;
   }
@@ -51,15 +52,16 @@ class TrainingCallback {
     std::set<std::string> keys = {};
   };
 
-  // A value begins.
-  void Count() {
+  // Counts the elements of the innermost list. Called at the start of each value.
+  void CountElement() {
     if (!levels_.empty()) ++levels_.back().index;
   }
 
   std::string Path() const {
     std::string path;
     for (const Level& level : levels_)
-      path = level.is_list ? fmt::format("{}[{}]", path, level.index) : JoinPath(path, level.key);
+      path =
+          level.is_list ? fmt::format("{}[{}]", path, level.index) : JoinJsonPath(path, level.key);
     return path;
   }
 
@@ -71,9 +73,9 @@ class TrainingCallback {
   const size_t end = std::min(byte, text.size());  // `byte` counts from 1
   const size_t begin = end > kContext ? end - kContext : 0;
   if (byte > text.size())
-    throw ConfigError(
-        fmt::format("{}: malformed JSON: got its end after {}, want one complete object", where,
-                    Quote(text.substr(begin, end - begin))));
+    throw ConfigError(fmt::format(
+        "{}: malformed JSON: got the end of the text after {}, want one complete object", where,
+        Quote(text.substr(begin, end - begin))));
   throw ConfigError(fmt::format("{}: malformed JSON at byte {}: got {} there, want one object",
                                 where, byte, Quote(text.substr(begin, end - begin))));
 }
@@ -84,9 +86,9 @@ Json ParseStrictJson(const std::string& where, std::string_view text, size_t max
   if (text.size() > max_bytes)
     throw ConfigError(
         fmt::format("{}: too long: got {} bytes, want at most {}", where, text.size(), max_bytes));
-  TrainingCallback watcher(where);
+  StrictnessCheck check(where);
   try {
-    return Json::parse(text, std::ref(watcher));
+    return Json::parse(text, std::ref(check));
   } catch (const Json::parse_error& error) {
     RefuseSyntax(where, text, error.byte);
   } catch (const Json::exception&) {  // 1e999
@@ -102,7 +104,7 @@ std::string DescribeJson(const Json& value) {
   return value.dump();
 }
 
-std::string JoinPath(const std::string& path, const std::string& key) {
+std::string JoinJsonPath(const std::string& path, const std::string& key) {
   const bool is_word =
       !key.empty() && key.size() < 64 && std::all_of(key.begin(), key.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';

@@ -1,4 +1,5 @@
-// JSON as a job's configuration needs it: nothing is guessed, and what is wrong has a path.
+// Strict parsing of JSON: duplicate keys, extra text and deep nesting are errors, and every error
+// names the path of the value.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,16 +8,18 @@
 
 namespace carole::launch {
 
-// One JSON value, without text behind it, keys given twice or nesting deeper than 16; at most
-// max_bytes. `where` starts the error's text: "[tf_config] TF_CONFIG". Throws ConfigError.
+// Parses one JSON value. `where` is the start of error messages, such as "[tf_config] TF_CONFIG".
+// Throws ConfigError if the text is longer than max_bytes or malformed, has text after the value,
+// has a key twice in an object, or is nested deeper than 16 levels.
 nlohmann::ordered_json ParseStrictJson(const std::string& where, std::string_view text,
                                        size_t max_bytes);
 
-// A value in words for a message: a scalar as it is (strings quoted and cut), "a list of 3",
+// Describes a value for a message: a scalar as JSON (long strings are truncated), "a list of 3", or
 // "an object".
 std::string DescribeJson(const nlohmann::ordered_json& value);
 
-// "cluster" + "worker" -> "cluster.worker"; a key that is no plain word is quoted.
-std::string JoinPath(const std::string& path, const std::string& key);
+// Appends a key to a path: "cluster" and "worker" give "cluster.worker". A key that contains other
+// characters than letters and underscores is quoted.
+std::string JoinJsonPath(const std::string& path, const std::string& key);
 
 }  // namespace carole::launch

@@ -18,12 +18,12 @@
 #include <filesystem>
 #include <memory>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "launch/job/process.h"
 #include "launch/machine/cores.h"
 #include "launch/machine/memory.h"
-#include "src/core/advice.h"
 #include "src/core/error.h"
+#include "src/core/hints.h"
 #include "src/core/stopwatch.h"
 #include "src/core/text/join_names.h"
 
@@ -52,23 +52,25 @@ int64_t SoftLimit(__rlimit_resource resource) {
   return static_cast<int64_t>(limit.rlim_cur);
 }
 
-// Bridges of containers and virtual machines lead to no other host.
+// Returns whether the interface is a bridge of containers or virtual machines, which does not
+// connect to other hosts.
 bool IsVirtual(const std::string& name) {
   const char* prefixes[] = {"docker", "virbr", "cni", "br-", "veth", "podman", "flannel", "cali"};
   return std::any_of(std::begin(prefixes), std::end(prefixes),
                      [&](const char* prefix) { return name.starts_with(prefix); });
 }
 
-// Bytes a second to the disk itself; 0 with errno when it cannot be written.
-double MeasureWriting(const std::string& path) {
+// Returns the write speed of the disk in bytes per second, measured with fsync(). Returns 0 and
+// sets errno if the file cannot be written.
+double MeasureWriteSpeed(const std::string& path) {
   const std::vector<char> block(4 * kMegabyte, 'c');
   constexpr int kBlocks = 8;
-  unlink(path.c_str());  // of one that was killed
+  unlink(path.c_str());  // left by a process with this id that was killed
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return 0;
   const auto start = std::chrono::steady_clock::now();
   bool good = true;
-  errno = ENOSPC;  // a short write sets none
+  errno = ENOSPC;  // a short write does not set errno
   for (int i = 0; i < kBlocks && good; ++i)
     good = write(file, block.data(), block.size()) == static_cast<ssize_t>(block.size());
   good = good && fsync(file) == 0;
@@ -82,30 +84,30 @@ double MeasureWriting(const std::string& path) {
 
 }  // namespace
 
-const char* VerdictName(Verdict verdict) {
+const char* FindingStatusName(FindingStatus status) {
   constexpr const char* kNames[] = {"ok", "warning", "problem", "skipped"};
-  return kNames[static_cast<int>(verdict)];
+  return kNames[static_cast<int>(status)];
 }
 
 Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double quota) {
   const int share = std::max(1, machine_cores / std::max(1, local_ranks));
-  const std::string text = fmt::format("{} of {} cores for this rank, ranks on the machine: {}{}",
+  const std::string text = fmt::format("{} of {} cores for this rank, ranks on this host: {}{}",
                                        bound_cores, machine_cores, local_ranks,
                                        quota > 0 ? fmt::format(", quota of {:g} CPUs", quota) : "");
   if (bound_cores < share)
-    return {"cores", Verdict::kProblem, text,
+    return {"cores", FindingStatus::kProblem, text,
             fmt::format("start with mpirun --bind-to none, or --map-by slot:PE={}; srun "
                         "--cpu-bind=none, or --cpus-per-task={}",
                         share, share)};
   if (quota > 0 && quota < 1)
-    return {"cores", Verdict::kProblem, text, "raise the container's CPU limit to 1 or more"};
-  const double most = quota > 0 ? std::min<double>(quota, machine_cores) : machine_cores;
-  if (local_ranks > most) {
-    return {"cores", Verdict::kWarning, text,
-            fmt::format("start no more than {:.0f} ranks on this machine: they share cores",
-                        std::floor(most))};
+    return {"cores", FindingStatus::kProblem, text, "raise the container's CPU limit to 1 or more"};
+  const double usable = quota > 0 ? std::min<double>(quota, machine_cores) : machine_cores;
+  if (local_ranks > usable) {
+    return {"cores", FindingStatus::kWarning, text,
+            fmt::format("start at most {:.0f} ranks on this host: more ranks share cores",
+                        std::floor(usable))};
   }
-  return {"cores", Verdict::kOk, text, ""};
+  return {"cores", FindingStatus::kOk, text, ""};
 }
 
 Finding CheckCores(int local_ranks) {
@@ -115,10 +117,10 @@ Finding CheckCores(int local_ranks) {
 Finding JudgeMemory(int64_t available_bytes, int local_ranks) {
   const int64_t share = available_bytes / std::max(1, local_ranks);
   const std::string text = fmt::format("{} for each rank", Bytes(share));
-  if (share >= kGigabyte) return {"memory", Verdict::kOk, text, ""};
-  return {"memory", Verdict::kWarning, text,
+  if (share >= kGigabyte) return {"memory", FindingStatus::kOk, text, ""};
+  return {"memory", FindingStatus::kWarning, text,
           "raise the limit of the job or container (Slurm: --mem), or start fewer ranks: ResNet-50 "
-          "takes some 2.5 GB at batch 32"};
+          "needs about 2.5 GB at batch size 32"};
 }
 
 Finding CheckMemory(int local_ranks) { return JudgeMemory(AvailableMemory(), local_ranks); }
@@ -126,11 +128,11 @@ Finding CheckMemory(int local_ranks) { return JudgeMemory(AvailableMemory(), loc
 Finding JudgeSharedMemory(int64_t free_bytes) {
   const std::string check = "shared memory";
   if (free_bytes < 0)
-    return {check, Verdict::kProblem, "/dev/shm cannot be read", "mount a tmpfs at /dev/shm"};
+    return {check, FindingStatus::kProblem, "/dev/shm cannot be read", "mount a tmpfs at /dev/shm"};
   const std::string text = fmt::format("{} free in /dev/shm", Bytes(free_bytes));
-  if (free_bytes >= 512 * kMegabyte) return {check, Verdict::kOk, text, ""};
-  return {check, free_bytes < 64 * kMegabyte ? Verdict::kProblem : Verdict::kWarning, text,
-          std::string("gradients of large nets do not fit: ") + kMoreSharedMemory};
+  if (free_bytes >= 512 * kMegabyte) return {check, FindingStatus::kOk, text, ""};
+  return {check, free_bytes < 64 * kMegabyte ? FindingStatus::kProblem : FindingStatus::kWarning,
+          text, std::string("gradients of large nets do not fit: ") + kMoreSharedMemoryHint};
 }
 
 Finding CheckSharedMemory() { return JudgeSharedMemory(FreeBytes("/dev/shm")); }
@@ -143,11 +145,12 @@ Finding JudgeLimits(int64_t open_files, int64_t locked_bytes, bool has_infiniban
       fmt::format("open files {}, locked memory {}{}{}", show(open_files), show(locked_bytes),
                   locked_bytes < 0 ? "" : " bytes", has_infiniband ? ", InfiniBand" : "");
   if (open_files >= 0 && open_files < 1024)
-    return {"limits", Verdict::kProblem, text, "ulimit -n 4096 (container: --ulimit nofile=4096)"};
+    return {"limits", FindingStatus::kProblem, text,
+            "ulimit -n 4096 (container: --ulimit nofile=4096)"};
   if (has_infiniband && locked_bytes >= 0)
-    return {"limits", Verdict::kProblem, text,
+    return {"limits", FindingStatus::kProblem, text,
             "ulimit -l unlimited (container: --ulimit memlock=-1): InfiniBand locks its buffers"};
-  return {"limits", Verdict::kOk, text, ""};
+  return {"limits", FindingStatus::kOk, text, ""};
 }
 
 Finding CheckLimits() {
@@ -164,17 +167,19 @@ Finding JudgeInterfaces(const std::vector<std::string>& names, const std::string
   for (const std::string& name : names) {
     if (!IsVirtual(name)) real.push_back(name);
   }
-  if (!chosen.empty() || real.size() == names.size()) return {"network", Verdict::kOk, text, ""};
-  return {"network", Verdict::kWarning, text,
-          fmt::format("between machines, tell MPI the one that leads there: --mca "
-                      "btl_tcp_if_include {0} --mca oob_tcp_if_include {0}; carole launch "
-                      "--network={0}",
-                      real.empty() ? "NAME" : real[0])};
+  if (!chosen.empty() || real.size() == names.size())
+    return {"network", FindingStatus::kOk, text, ""};
+  return {
+      "network", FindingStatus::kWarning, text,
+      fmt::format("if the job has several hosts, choose the interface that connects them: --mca "
+                  "btl_tcp_if_include {0} --mca oob_tcp_if_include {0}; carole launch "
+                  "--network={0}",
+                  real.empty() ? "NAME" : real[0])};
 }
 
 Finding CheckInterfaces() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {"network", Verdict::kSkipped, std::strerror(errno), ""};
+  if (getifaddrs(&list) != 0) return {"network", FindingStatus::kSkipped, std::strerror(errno), ""};
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> keeper(list, freeifaddrs);
   std::vector<std::string> names;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
@@ -189,26 +194,26 @@ Finding CheckInterfaces() {
 
 Finding JudgeMpi(const std::string& library, const std::string& mpirun) {
   if (library == "none")
-    return {"MPI", Verdict::kWarning, "carole was built without MPI: one rank only",
+    return {"MPI", FindingStatus::kWarning, "carole was built without MPI: one rank only",
             "install libopenmpi-dev and build again"};
   const std::string version = FirstMatch(mpirun, kVersionPattern);
   const std::string text =
       fmt::format("{}; mpirun {}", library, version.empty() ? "none" : version);
   if (version.empty())
-    return {"MPI", Verdict::kWarning, text, "install openmpi-bin, or start ranks with srun"};
+    return {"MPI", FindingStatus::kWarning, text, "install openmpi-bin, or start ranks with srun"};
   if (mpirun.find("Open MPI") == std::string::npos ||
       version != FirstMatch(library, kVersionPattern))
-    return {"MPI", Verdict::kProblem, text,
+    return {"MPI", FindingStatus::kProblem, text,
             "put the mpirun of the MPI that carole was built with first in PATH"};
-  return {"MPI", Verdict::kOk, text, ""};
+  return {"MPI", FindingStatus::kOk, text, ""};
 }
 
 Finding CheckMpi(const std::string& library) {
   std::string mpirun;
   try {
-    mpirun = RunToEnd({FindProgram("mpirun", "openmpi-bin"), "--version"});
+    mpirun = RunAndCaptureOutput({FindProgram("mpirun", "openmpi-bin"), "--version"});
   } catch (const Error&) {
-    mpirun.clear();  // none
+    mpirun.clear();  // there is none
   }
   return JudgeMpi(library, mpirun);
 }
@@ -217,12 +222,14 @@ Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_pe
   const std::string text = fmt::format("{}: {} free, writes {}/s", folder, Bytes(free_bytes),
                                        Bytes(static_cast<int64_t>(bytes_per_second)));
   if (free_bytes < 2 * kGigabyte)
-    return {"disk", Verdict::kProblem, text,
-            "free some: 6 checkpoints of a large net take 5 GB; or --keep_checkpoints=1"};
+    return {
+        "disk", FindingStatus::kProblem, text,
+        "free some space (6 checkpoints of a large net take 5 GB), or use --keep_checkpoints=1"};
   if (bytes_per_second < 20.0 * kMegabyte)
-    return {"disk", Verdict::kWarning, text,
-            "checkpoints will lag behind: a larger --save_interval_secs, or another disk"};
-  return {"disk", Verdict::kOk, text, ""};
+    return {
+        "disk", FindingStatus::kWarning, text,
+        "saving checkpoints may not keep up: use a larger --save_interval_secs or another disk"};
+  return {"disk", FindingStatus::kOk, text, ""};
 }
 
 Finding CheckDisk(const std::string& folder) {
@@ -231,19 +238,19 @@ Finding CheckDisk(const std::string& folder) {
   while (!fs::exists(existing, error) && existing.has_relative_path())
     existing = existing.parent_path();
   const std::string file = existing / fmt::format(".carole-doctor-{}", getpid());
-  const double speed = MeasureWriting(file);
+  const double speed = MeasureWriteSpeed(file);
   if (speed == 0)
-    return {"disk", Verdict::kProblem,
+    return {"disk", FindingStatus::kProblem,
             fmt::format("{}: cannot be written: {}", existing.string(), std::strerror(errno)),
-            "name a folder that this user may write with --train_dir"};
+            "set --train_dir to a folder that this user may write"};
   return JudgeDisk(existing.string(), FreeBytes(existing.string()), speed);
 }
 
 Finding JudgeClocks(double skew_seconds, double error) {
   const std::string text = fmt::format("{:.3f} s apart (+- {:.3f} s)", skew_seconds, error);
-  if (skew_seconds - error <= 1) return {"clocks", Verdict::kOk, text, ""};
-  return {"clocks", Verdict::kWarning, text,
-          "run a time service (chrony) on all machines: files' times and logs do not agree"};
+  if (skew_seconds - error <= 1) return {"clocks", FindingStatus::kOk, text, ""};
+  return {"clocks", FindingStatus::kWarning, text,
+          "run a time service (chrony) on all hosts: times of files and logs disagree"};
 }
 
 }  // namespace carole::launch

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "src/core/error.h"
 
 namespace carole::launch {
 namespace {
 
-// A flag of train, and what eval calls it.
+// A flag of train and the name of the same flag of eval.
 struct SharedFlag {
   const char* train;
   const char* eval = train;
@@ -36,7 +36,8 @@ constexpr SharedFlag kSharedFlags[] = {
     {"threads"},
 };
 
-// Of "--ssh-key=FILE" or "-ssh_key" "ssh_key"; nothing of a word that is no flag.
+// Returns the name of a flag: "ssh_key" for "--ssh-key=FILE" or "-ssh_key". Returns "" if the word
+// is not a flag.
 std::string FlagName(const std::string& word) {
   const size_t dashes = word.starts_with("--") ? 2 : 1;
   if (!word.starts_with('-') || word.size() == dashes) return "";
@@ -47,7 +48,7 @@ std::string FlagName(const std::string& word) {
 
 }  // namespace
 
-SplitArguments Split(const Arguments& arguments) {
+LaunchArguments SplitAtDashes(const Arguments& arguments) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   if (dashes == arguments.end() || dashes + 1 == arguments.end() || dashes[1] != "train") {
     const bool has_command = dashes != arguments.end() && dashes + 1 != arguments.end();
@@ -58,7 +59,8 @@ SplitArguments Split(const Arguments& arguments) {
   return {{arguments.begin(), dashes}, {dashes + 2, arguments.end()}};
 }
 
-void TakeFlags(const std::function<bool(const std::string& name)>& is_own, SplitArguments& split) {
+void MoveLaunchFlags(const std::function<bool(const std::string& name)>& is_own,
+                     LaunchArguments& split) {
   Arguments rest;
   for (size_t i = 0; i < split.train.size(); ++i) {
     const bool is_taken = is_own(FlagName(split.train[i]));

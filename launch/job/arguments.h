@@ -1,4 +1,5 @@
-// The arguments of `carole train` as a job is launched with them: all tasks get the same ones.
+// The command line of `carole launch [FLAGS] -- train [FLAGS OF TRAIN]`. All tasks of a job get the
+// same command line.
 #pragma once
 
 #include <functional>
@@ -10,21 +11,26 @@ namespace carole::launch {
 
 using Arguments = std::vector<std::string>;
 
-// What stands behind the first "--", and what before. Throws UsageError when there is none, or when
-// no training follows.
-struct SplitArguments {
+// The arguments before and after the first "--".
+struct LaunchArguments {
   Arguments launch;
   Arguments train;  // without the word "train"
 };
-SplitArguments Split(const Arguments& arguments);
 
-// Moves the flags whose names are launch's own, with their values, from `train` to `launch`: where
-// a platform's call leads to, all that users add stands behind "--".
-void TakeFlags(const std::function<bool(const std::string& name)>& is_own, SplitArguments& split);
+// Throws UsageError if there is no "--", or if the word after it is not "train".
+LaunchArguments SplitAtDashes(const Arguments& arguments);
 
-// The arguments of `carole eval` that follows what a training with these flags given (values by
-// names) writes to train_dir: same data (but for its split) and net, event files in the subfolder
-// eval. It ends with the training, or after `timeout` seconds without a new checkpoint.
+// Moves the flags of launch, with their values, from split.train to split.launch. `is_own` says
+// whether a flag belongs to launch; the name has no dashes in front, and inner dashes are
+// underscores. Programs that stand in for a platform's own call carole in such a way that all flags
+// of the user follow "--".
+void MoveLaunchFlags(const std::function<bool(const std::string& name)>& is_own,
+                     LaunchArguments& split);
+
+// Returns the arguments of a `carole eval` that follows a training. `given` maps the names of the
+// training's flags to their values; `train_dir` is the folder of its checkpoints. The evaluation
+// uses the same data (the caller adds the split) and the same net, and writes event files to the
+// subfolder "eval". It ends with the training, or after `timeout` seconds without a new checkpoint.
 Arguments EvalArguments(const std::map<std::string, std::string>& given,
                         const std::string& train_dir, double timeout);
 

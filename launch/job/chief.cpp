@@ -1,4 +1,67 @@
-// RunChief() of job.h: waits for the tasks, runs mpirun, again after a loss.
+// RunChief() of job.h, and the protocol between the tasks of a job.
+//
+// The problem. A cloud platform starts the same program once per task, each in a container of its
+// own, with a TF_CONFIG that names all tasks. mpirun works the other way round. It is started once,
+// and it starts the ranks itself on hosts that it can reach by ssh. Also, every container
+// should exit with the exit code of the job, but only one of them runs mpirun. This one is the
+// container of the chief. The other containers must serve sshd, stay until the job is over, and
+// then exit with the exit code of the job.
+//
+// Parts. An example job: chief on h0:2222, worker 0 on h1:2222, worker 1 on h2:2222.
+//
+//   h0: carole launch (RunChief)           h1, h2: carole launch (RunWorker)
+//        |-- ssh task_worker-0  ------------>  sshd on port 2222 --- cat >end     (WorkerSession)
+//        |-- ssh task_worker-1  ------------>  the same on h2
+//        `-- mpirun -n 3 carole train
+//             |-- rank 0
+//             |-- ssh h1  ------------------>  sshd --- daemon of mpirun --- rank 1
+//             `-- ssh h2  ------------------>  the same on h2, with rank 2
+//
+// The chief keeps one ssh session with every other training task from start to end (and, with
+// --ps=idle, with every parameter server). A session runs `echo "carole: ready"; exec cat >end`. It
+// has three uses. Its first line shows that the sshd of the task is ready. While the session is
+// open, both sides are alive. At the end, the chief sends the exit code of the job through it into
+// the file that the task waits for. ssh.cpp explains the keys.
+//
+// Phases.
+//   1. Start. The chief creates the key of the job. The other tasks wait for the key and start
+//      sshd. The chief tries each session once per second. On every host it needs the task through
+//      which mpirun starts its daemon: the first training task of the host. If hosts are missing
+//      after start_timeout (600 s), the job continues without them if at least min_hosts are there.
+//      Otherwise it ends with 69.
+//   2. Run. The chief starts mpirun. Every 100 ms it checks mpirun, the sessions and its own
+//      signals.
+//   3. Restart. If the exit code of mpirun says that a host or a rank was lost
+//      (IsWorthRestarting()), the chief goes back to phase 1, at most max_restarts times, with
+//      restart_timeout (60 s). The ranks resume from the last checkpoint. Without a lost host they
+//      are numbered again, for example 0 on h0 and 1 on h2, but the hosts keep their aliases.
+//   4. End. The chief writes the job-end marker for an evaluator, sends the exit code through all
+//      sessions, and waits up to 30 s until they are closed. Then all tasks exit with the same
+//      code.
+//
+// What each side sees if another one dies.
+//   - The host of a worker: mpirun notices the silent connection after 8 s and exits with 205. If a
+//     rank notices its lost peer first, the code is 69. Phase 3 follows. ssh would notice only
+//     after 15 s, so sessions with a dead host still look open. This is why phase 3 starts all
+//     sessions anew.
+//   - A rank: if it was killed (137), phase 3 follows. If it failed by itself, for example because
+//     of bad data (65), it would most likely fail again. Then phase 4 follows, and all tasks exit
+//     with its code.
+//   - The chief: its ssh processes and its mpirun get SIGTERM (see Process). The sessions end, and
+//     the files `end` stay empty. A worker exits with 69 after start_timeout without a session. If
+//     the platform starts the chief again before that, the new chief opens new sessions.
+//
+// Stopping. A platform sends SIGTERM before it removes a container. mpirun would react to SIGTERM
+// by killing its ranks. So on the first SIGTERM, SIGINT or SIGHUP, the chief sends SIGUSR1 to
+// mpirun instead. The ranks agree to save and exit with 75, and phase 4 follows. After
+// grace_seconds (25 s) mpirun gets SIGTERM; a second request to stop reaches it at once. A platform
+// may stop all containers at the same time. So a worker that is asked to stop keeps serving sshd
+// for grace_seconds while it has a session. If it left at once, its ranks could not save.
+//
+// Two cases need more than the exit code of mpirun. First, mpirun of Open MPI 5 may exit with 0
+// although it has lost a host. So rank 0 confirms success with a file (end_markers.h). Second,
+// tasks that phase 1 does not wait for may still be starting when a short job is over. So phase 4
+// gives them 10 s to connect.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,14 +71,14 @@
 #include <filesystem>
 #include <memory>
 
+#include "launch/job/end_markers.h"
 #include "launch/job/job.h"
-#include "launch/job/job_end.h"
 #include "launch/job/mpirun.h"
 #include "launch/job/process.h"
 #include "launch/job/ssh.h"
 #include "launch/job/worker_session.h"
 #include "src/core/error.h"
-#include "src/core/files/open_files.h"
+#include "src/core/files/open_file_limit.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/core/text/join_names.h"
@@ -24,10 +87,11 @@ namespace carole::launch {
 namespace {
 
 constexpr double kProgressSeconds = 10;
-constexpr double kFarewellSeconds = 30;
-constexpr double kLateSeconds = 10;
+constexpr double kCloseSeconds = 30;  // for sessions to close after the exit code was sent
+constexpr double kLateTaskSeconds = 10;
 constexpr int kPollMs = 100;
 
+// Returns the names of the variables that all ranks get from the chief.
 std::vector<std::string> ExportedVariables() {
   std::vector<std::string> names;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -45,107 +109,112 @@ class Chief {
   int Run();
 
  private:
-  bool IsHost(const Task& task) const;
-  void PollLeashes();
-  std::vector<std::string> Missing() const;
-  Cluster Present() const;
-  bool Gather(double seconds);
+  // Another task of the job and the session with it.
+  struct Worker {
+    std::unique_ptr<WorkerSession> session;
+    bool is_connected = false;
+  };
+
+  bool RunsDaemon(const Task& task) const;
+  void PollSessions();
+  std::vector<std::string> DescribeMissingHosts() const;
+  Cluster ConnectedCluster() const;
+  bool WaitForHosts(double seconds);
   int RunMpirun(const Cluster& cluster);
-  void Handle(int signal, Process& mpirun);
-  void TellLateTasks(int exit_code);
-  void TellTheEnd(int exit_code);
+  void HandleSignal(int signal, Process& mpirun);
+  void SendExitCodeToLateTasks(int exit_code);
+  void EndJob(int exit_code);
 
   const Cluster& cluster_;
   const JobOptions& options_;
-  Signals signals_;
+  BlockedSignals signals_;
   PrivateFolder folder_;
-  std::string ssh_;  // "": nobody else to reach
-  struct Held {
-    std::unique_ptr<WorkerSession> session;
-    bool holds = false;
-  };
-  std::vector<Held> others_;
-  int stop_signal_ = 0;      // the first that asked to end; before, the last that asked to save
-  double kill_time_ = 1e30;  // when mpirun gets SIGTERM
+  std::string ssh_;  // path of the program; "": there are no other tasks
+  std::vector<Worker> workers_;
+  // The first termination signal; until one comes, the last SIGUSR1 (a request to save); 0: none.
+  int stop_signal_ = 0;
+  double kill_time_ = 1e30;  // when mpirun gets SIGTERM, in seconds of the steady clock
 };
 
 Chief::Chief(const Cluster& cluster, const JobOptions& options)
     : cluster_(cluster), options_(options) {
-  AllowOpenFiles(2 * cluster.tasks.size());  // a session's pipes
+  RaiseOpenFileLimit(2 * cluster.tasks.size());  // each session has two pipes
   for (const Task& task : cluster.tasks) {
-    if (!IsHeld(task, options)) continue;
+    if (!NeedsWorkerSession(task, options)) continue;
     if (ssh_.empty()) ssh_ = FindProgram("ssh", "openssh-client");
-    others_.push_back({std::make_unique<WorkerSession>(ssh_, folder_ / "ssh_config", task)});
+    workers_.push_back({std::make_unique<WorkerSession>(ssh_, folder_ / "ssh_config", task)});
   }
-  if (others_.empty()) return;
-  const std::string user = UserName();  // before ssh-keygen, which wants one too
-  const bool is_secret = !options.ssh_key.empty();
-  if (!is_secret) MakeSharedKey(SharedKeyPath(options.work_dir));
-  const std::string public_key = TakeKey(
-      is_secret ? options.ssh_key : SharedKeyPath(options.work_dir).string(), is_secret, folder_);
+  if (workers_.empty()) return;
+  const std::string user = UserName();  // before ssh-keygen, which also needs a user name
+  const bool is_mounted = !options.ssh_key.empty();
+  if (!is_mounted) MakeSharedKey(SharedKeyPath(options.work_dir));
+  const std::string public_key = InstallPrivateKey(
+      is_mounted ? options.ssh_key : SharedKeyPath(options.work_dir).string(), is_mounted, folder_);
   WritePrivateFile(folder_ / "known_hosts", KnownHosts(public_key));
   WritePrivateFile(folder_ / "ssh_config", JobSshConfig(cluster, user, folder_));
 }
 
-// Whether mpirun starts a daemon through this task's sshd.
-bool Chief::IsHost(const Task& task) const {
+// Returns whether mpirun starts the daemon of the task's host through the sshd of this task.
+bool Chief::RunsDaemon(const Task& task) const {
   return std::any_of(cluster_.hosts.begin(), cluster_.hosts.end(), [&](const Host& host) {
     return host.first_rank > 0 && host.first_rank == task.rank;
   });
 }
 
-void Chief::PollLeashes() {
-  for (Held& other : others_) other.holds = other.session->Poll();
+void Chief::PollSessions() {
+  for (Worker& worker : workers_) worker.is_connected = worker.session->Poll();
 }
 
-std::vector<std::string> Chief::Missing() const {
+std::vector<std::string> Chief::DescribeMissingHosts() const {
   std::vector<std::string> missing;
-  for (const Held& other : others_) {
-    const Task& task = other.session->task();
-    if (!other.holds && IsHost(task))
+  for (const Worker& worker : workers_) {
+    const Task& task = worker.session->task();
+    if (!worker.is_connected && RunsDaemon(task))
       missing.push_back(fmt::format("{} ({} port {}: {})", TaskName(task), task.host, task.port,
-                                    other.session->problem()));
+                                    worker.session->problem()));
   }
   return missing;
 }
 
-// The cluster without the machines that are missing.
-Cluster Chief::Present() const {
-  Cluster present = cluster_;
-  std::erase_if(present.hosts, [&](const Host& host) {
-    return std::any_of(others_.begin(), others_.end(), [&](const Held& other) {
-      return !other.holds && IsHost(other.session->task()) &&
-             other.session->task().rank == host.first_rank;
+// Returns the cluster without the missing hosts, with ranks numbered again.
+Cluster Chief::ConnectedCluster() const {
+  Cluster connected = cluster_;
+  std::erase_if(connected.hosts, [&](const Host& host) {
+    return std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+      return !worker.is_connected && RunsDaemon(worker.session->task()) &&
+             worker.session->task().rank == host.first_rank;
     });
   });
-  for (size_t h = 1; h < present.hosts.size(); ++h)
-    present.hosts[h].first_rank = present.hosts[h - 1].first_rank + present.hosts[h - 1].slots;
-  return present;
+  for (size_t h = 1; h < connected.hosts.size(); ++h)
+    connected.hosts[h].first_rank =
+        connected.hosts[h - 1].first_rank + connected.hosts[h - 1].slots;
+  return connected;
 }
 
-// Waits until every machine is there; false when a signal came first.
-bool Chief::Gather(double seconds) {
+// Waits until every host is connected, or after `seconds` enough of them (min_hosts). Returns false
+// if a signal came first. Throws CommError if there are not enough.
+bool Chief::WaitForHosts(double seconds) {
   const double start = SteadySeconds();
   for (double next_report = start + kProgressSeconds;;) {
-    PollLeashes();
-    const std::vector<std::string> missing = Missing();
+    PollSessions();
+    const std::vector<std::string> missing = DescribeMissingHosts();
     if (missing.empty()) return true;
     const double now = SteadySeconds();
     if (now - start > seconds) {
-      const auto present = static_cast<int>(cluster_.hosts.size() - missing.size());
-      if (options_.min_hosts > 0 && present >= options_.min_hosts) {
-        LogWarning("launch", "going on with {} of {} machines, without {}", present,
+      const auto num_connected = static_cast<int>(cluster_.hosts.size() - missing.size());
+      if (options_.min_hosts > 0 && num_connected >= options_.min_hosts) {
+        LogWarning("launch", "continuing with {} of {} hosts, without {}", num_connected,
                    cluster_.hosts.size(), JoinTexts(missing));
         return true;
       }
-      throw CommError(
-          fmt::format("[launch] job: machines have not come in {:g} s: got {} of {}, "
-                      "without {}; start carole launch there, open its port, or raise "
-                      "--start_timeout (after a loss --restart_timeout, or lower --min_hosts)",
-                      seconds, present, cluster_.hosts.size(), JoinTexts(missing)));
+      throw CommError(fmt::format(
+          "[launch] job: hosts did not connect within {:g} s: got {} of {}, without {}; "
+          "start carole launch there, open its port, or raise --start_timeout (after a lost "
+          "host: raise --restart_timeout or lower --min_hosts)",
+          seconds, num_connected, cluster_.hosts.size(), JoinTexts(missing)));
     }
     if (now > next_report) {
-      LogInfo("launch", "waiting since {:.0f} s for {}", now - start, JoinTexts(missing));
+      LogInfo("launch", "waited {:.0f} s so far for {}", now - start, JoinTexts(missing));
       next_report += kProgressSeconds;
     }
     if (const auto signal = signals_.Wait(kPollMs); signal && *signal != SIGUSR2) {
@@ -155,12 +224,14 @@ bool Chief::Gather(double seconds) {
   }
 }
 
-// The first request to stop lets the ranks save; a second one, or the time, ends them.
-void Chief::Handle(int signal, Process& mpirun) {
-  const bool was_asked = AsksToEnd(stop_signal_), asks_to_save = AsksToEnd(signal) && !was_asked;
+// Asks the ranks to save on the first termination signal and starts the grace period. Passes all
+// other signals to mpirun, also a second termination signal.
+void Chief::HandleSignal(int signal, Process& mpirun) {
+  const bool was_asked = IsTerminationSignal(stop_signal_),
+             asks_to_save = IsTerminationSignal(signal) && !was_asked;
   if (signal != SIGUSR2 && !was_asked) stop_signal_ = signal;
   if (asks_to_save) {
-    LogInfo("launch", "asked to stop: the ranks save, and have {:g} s", options_.grace_seconds);
+    LogInfo("launch", "asked to stop: the ranks have {:g} s to save", options_.grace_seconds);
     kill_time_ = SteadySeconds() + options_.grace_seconds;
   }
   mpirun.Signal(asks_to_save ? SIGUSR1 : signal);
@@ -169,62 +240,63 @@ void Chief::Handle(int signal, Process& mpirun) {
 int Chief::RunMpirun(const Cluster& cluster) {
   const std::string ranks_end = folder_ / "ranks_end";
   std::filesystem::remove(ranks_end);
-  setenv(kRanksEnd, ranks_end.c_str(), 1);
+  setenv(kRanksEndVariable, ranks_end.c_str(), 1);
   WritePrivateFile(folder_ / "hostfile", JobHostfile(cluster));
-  const std::vector<std::string> words =
-      MpirunWords({.mpirun = FindProgram("mpirun", "openmpi-bin"),
-                   .hostfile = folder_ / "hostfile",
-                   .ssh = cluster.hosts.size() > 1 ? ssh_ : "",
-                   .ssh_config = folder_ / "ssh_config",
-                   .ranks = cluster.size(),
-                   .is_root = geteuid() == 0,
-                   .network = options_.network,
-                   .ports = options_.ports,
-                   .exported = ExportedVariables(),
-                   .command = options_.command});
-  LogInfo("launch", "{} ranks on {} machines: {}", cluster.size(), cluster.hosts.size(),
-          JoinTexts(words, " "));
-  Process mpirun({.words = words});
-  while (mpirun.Running()) {
-    PollLeashes();
-    if (const auto signal = signals_.Wait(kPollMs)) Handle(*signal, mpirun);
+  const std::vector<std::string> argv =
+      MpirunCommand({.mpirun = FindProgram("mpirun", "openmpi-bin"),
+                     .hostfile = folder_ / "hostfile",
+                     .ssh = cluster.hosts.size() > 1 ? ssh_ : "",
+                     .ssh_config = folder_ / "ssh_config",
+                     .ranks = cluster.size(),
+                     .is_root = geteuid() == 0,
+                     .network = options_.network,
+                     .ports = options_.ports,
+                     .exported = ExportedVariables(),
+                     .command = options_.command});
+  LogInfo("launch", "{} ranks on {} hosts: {}", cluster.size(), cluster.hosts.size(),
+          JoinTexts(argv, " "));
+  Process mpirun({.argv = argv});
+  while (mpirun.IsRunning()) {
+    PollSessions();
+    if (const auto signal = signals_.Wait(kPollMs)) HandleSignal(*signal, mpirun);
     if (SteadySeconds() > kill_time_) {
       kill_time_ = 1e30;
       mpirun.Signal(SIGTERM);
     }
   }
   const int code = mpirun.exit_code();
-  // Open MPI 5 ends with 0 where it has lost a machine, too.
+  // mpirun of Open MPI 5 may exit with 0 although a host was lost.
   return code == 0 && !std::filesystem::exists(ranks_end) ? kLostDaemon : code;
 }
 
-// They share their machine with others, so they were not waited for, and may come when a short job
-// is over.
-void Chief::TellLateTasks(int exit_code) {
-  const double end = SteadySeconds() + kLateSeconds;
-  const auto is_late = [this](const Held& other) {
-    return !other.holds && !IsHost(other.session->task());
+// Gives tasks that WaitForHosts() does not wait for some time to connect, and sends them the exit
+// code. They run no daemon (RunsDaemon()), so a short job may be over before they have started.
+void Chief::SendExitCodeToLateTasks(int exit_code) {
+  const double end = SteadySeconds() + kLateTaskSeconds;
+  const auto is_late = [this](const Worker& worker) {
+    return !worker.is_connected && !RunsDaemon(worker.session->task());
   };
-  while (std::ranges::any_of(others_, is_late) && SteadySeconds() < end) {
+  while (std::ranges::any_of(workers_, is_late) && SteadySeconds() < end) {
     const auto signal = signals_.Wait(kPollMs);
-    if (signal && AsksToEnd(*signal)) return;
-    for (Held& other : others_) {
-      if (!is_late(other)) continue;
-      other.holds = other.session->Poll();
-      if (other.holds) other.session->End(exit_code);
+    if (signal && IsTerminationSignal(*signal)) return;
+    for (Worker& worker : workers_) {
+      if (!is_late(worker)) continue;
+      worker.is_connected = worker.session->Poll();
+      if (worker.is_connected) worker.session->SendExitCode(exit_code);
     }
   }
 }
 
-void Chief::TellTheEnd(int exit_code) {
-  if (!options_.train_dir.empty()) NoteJobEnd(options_.train_dir, exit_code);
-  for (Held& other : others_) other.session->End(exit_code);
-  TellLateTasks(exit_code);
-  const double end = SteadySeconds() + kFarewellSeconds;
-  for (Held& other : others_) {
-    while (other.holds && !other.session->Gone() && SteadySeconds() < end) {
+// Sends the exit code to all tasks and waits until they have got it.
+void Chief::EndJob(int exit_code) {
+  if (!options_.train_dir.empty()) WriteJobEndMarker(options_.train_dir, exit_code);
+  for (Worker& worker : workers_) worker.session->SendExitCode(exit_code);
+  SendExitCodeToLateTasks(exit_code);
+  const double end = SteadySeconds() + kCloseSeconds;
+  for (Worker& worker : workers_) {
+    while (worker.is_connected && !worker.session->IsClosed() && SteadySeconds() < end) {
       const auto signal = signals_.Wait(kPollMs);
-      if (signal && AsksToEnd(*signal)) return;
+      if (signal && IsTerminationSignal(*signal)) return;
     }
   }
 }
@@ -233,34 +305,36 @@ int Chief::Run() {
   int code = 0;
   try {
     for (int restarts = 0;; ++restarts) {
-      if (!Gather(restarts == 0 ? options_.start_timeout : options_.restart_timeout)) {
+      if (!WaitForHosts(restarts == 0 ? options_.start_timeout : options_.restart_timeout)) {
         code = 128 + stop_signal_;
         break;
       }
-      code = RunMpirun(Present());
+      code = RunMpirun(ConnectedCluster());
       if (stop_signal_ != 0 || !IsWorthRestarting(code) || restarts == options_.max_restarts) break;
-      LogWarning("launch",
-                 "training ended with exit code {}: a machine or a rank was lost; restart "
-                 "{} of {} from the last checkpoint",
-                 code, restarts + 1, options_.max_restarts);
-      // Sessions to a dead machine look alive for a while: all are made anew.
-      for (Held& other : others_)
-        other = {
-            std::make_unique<WorkerSession>(ssh_, folder_ / "ssh_config", other.session->task())};
+      LogWarning(
+          "launch",
+          "training ended with exit code {}: a host or a rank was lost; restart {} of {} from the "
+          "last checkpoint",
+          code, restarts + 1, options_.max_restarts);
+      // Sessions to a dead host still look open for a while, so all are made new.
+      for (Worker& worker : workers_)
+        worker = {
+            std::make_unique<WorkerSession>(ssh_, folder_ / "ssh_config", worker.session->task())};
     }
   } catch (const Error& error) {
-    TellTheEnd(static_cast<int>(error.code()));
+    EndJob(static_cast<int>(error.code()));
     throw;
   }
-  TellTheEnd(JobExitCode(code));
+  EndJob(JobExitCode(code));
   return JobExitCode(code);
 }
 
 }  // namespace
 
-bool IsHeld(const Task& task, const JobOptions& options) {
-  const bool stays = Trains(task) || (task.role == Role::kParameterServer && options.ends_ps);
-  return stays && task.rank != 0 && task.port != 0;
+bool NeedsWorkerSession(const Task& task, const JobOptions& options) {
+  const bool waits_for_end =
+      IsTrainingTask(task) || (task.role == Role::kParameterServer && options.ps_waits_for_end);
+  return waits_for_end && task.rank != 0 && task.port != 0;
 }
 
 int RunChief(const Cluster& cluster, const JobOptions& options) {

@@ -1,5 +1,6 @@
-// Runs one training on the machines of a TF_CONFIG job. Every task starts the same program: the
-// chief waits for the others and runs mpirun, the others let it in until it tells them the end.
+// Runs one training on the hosts of a TF_CONFIG job. Every task starts the same program. The chief
+// connects to the other tasks by ssh and runs mpirun. The other tasks serve sshd until the chief
+// tells them how the job has ended. The head of chief.cpp explains the protocol.
 #pragma once
 
 #include <string>
@@ -11,34 +12,37 @@ namespace carole::launch {
 
 struct JobOptions {
   std::vector<std::string> command;  // of each rank: program and arguments
-  std::string work_dir;              // that all machines share: holds the job's key
-  std::string train_dir;             // for the note of the job's end (job_end.h); "": none
-  std::string ssh_key;               // of the job, mounted on all machines; wins over work_dir
-  double start_timeout = 600;        // seconds in which all machines have to be there
-  double restart_timeout = 60;       // the same, after one was lost
+  std::string work_dir;              // folder that all hosts share; holds the job's key
+  std::string train_dir;             // for the job-end marker (end_markers.h); "": no marker
+  std::string ssh_key;          // the job's key, mounted on all hosts; used instead of work_dir
+  double start_timeout = 600;   // seconds in which all hosts must connect
+  double restart_timeout = 60;  // the same, after a host was lost
   int max_restarts = 3;
-  int min_hosts = 0;          // go on without lost machines while so many are left; 0: all
-  double grace_seconds = 25;  // between SIGTERM's "save and end" and the end
-  bool ends_ps = false;       // parameter servers idle and are told the end, too
-  std::string network;        // see mpirun.h
-  std::string ports;
+  int min_hosts = 0;  // continue without missing hosts if at least this many are there; 0: all
+  double grace_seconds = 25;      // time that ranks have to save after the chief got SIGTERM
+  bool ps_waits_for_end = false;  // parameter servers wait until the chief tells them the end
+  std::string network;            // see MpirunOptions
+  std::string ports;              // see MpirunOptions
 };
 
-// Whether the chief holds a session with the task until the end, for which it takes a key.
-bool IsHeld(const Task& task, const JobOptions& options);
+// Returns whether the chief keeps an ssh session with this task until the end, which needs the
+// job's key.
+bool NeedsWorkerSession(const Task& task, const JobOptions& options);
 
-// The chief's part. Returns training's exit code (JobExitCode), 128 + signal when it was asked to
-// stop before training began. Throws CommError when machines do not come in time, ConfigError for
-// programs and keys that are missing.
+// Does the chief's part of a job and blocks until its end. Returns the exit code of the training as
+// JobExitCode() translates it, or 128 + signal if a signal stopped the job before training began.
+// Throws CommError if hosts do not connect in time, ConfigError if a program or the key is missing
+// or unusable, DiskError if a file cannot be written.
 //
-// SIGTERM, SIGINT or SIGHUP asks the ranks to save (SIGUSR1) and ends them after grace_seconds; the
-// other signals go to mpirun as they are. After a loss it starts again, from the last checkpoint,
-// max_restarts times.
+// On SIGTERM, SIGINT or SIGHUP it asks the ranks to save (SIGUSR1) and terminates them after
+// grace_seconds. It passes other signals to mpirun unchanged. After a loss it restarts the training
+// from the last checkpoint, at most max_restarts times.
 int RunChief(const Cluster& cluster, const JobOptions& options);
 
-// Every other task's part: serves sshd on the task's port. Returns the exit code that the chief
-// tells. Throws CommError when there was no chief for start_timeout seconds, ConfigError when sshd
+// Does the part of any other task (a worker, or a parameter server that waits): serves sshd on the
+// task's port and blocks until the end. Returns the exit code that the chief sends, or 128 +
+// signal. Throws CommError if no chief was connected for start_timeout seconds, ConfigError if sshd
 // cannot run.
-int Serve(const Task& me, const JobOptions& options);
+int RunWorker(const Task& me, const JobOptions& options);
 
 }  // namespace carole::launch

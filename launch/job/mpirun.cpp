@@ -6,7 +6,7 @@
 #include <charconv>
 #include <utility>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "src/core/error.h"
 
 namespace carole::launch {
@@ -14,36 +14,36 @@ namespace {
 
 constexpr int kLostPeer = static_cast<int>(ExitCode::kUnavailable);
 constexpr int kKilledRank = 128 + 9;
-constexpr int kLostDaemon5 = 213;  // Open MPI 5's
-constexpr int kUnreachable = 255;
+constexpr int kLostDaemon5 = 213;  // of Open MPI 5
+constexpr int kUnreachable = 255;  // a daemon could not be started
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 constexpr std::string_view kNcclInterfaces = "NCCL_SOCKET_IFNAME";
 
-void AddParameter(Words& words, const std::string& name, const std::string& value) {
-  words.insert(words.end(), {"--mca", name, value});
+void AddMcaParameter(Arguments& arguments, const std::string& name, const std::string& value) {
+  arguments.insert(arguments.end(), {"--mca", name, value});
 }
 
-void AddNetwork(Words& words, const MpirunOptions& options) {
+void AddNetwork(Arguments& arguments, const MpirunOptions& options) {
   const std::string& network = options.network;
   if (network.empty()) return;
-  const bool is_good =
+  const bool is_valid =
       network.front() != '-' && std::all_of(network.begin(), network.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                std::string_view("._-/,:").find(c) != std::string_view::npos;
       });
-  if (!is_good)
-    throw UsageError(
-        fmt::format("[flags] --network: no interface: got {}, want names or subnets, "
-                    "as eth1 or 10.0.0.0/8",
-                    Quote(network)));
-  AddParameter(words, "oob_tcp_if_include", network);
-  AddParameter(words, "btl_tcp_if_include", network);
-  const bool is_said =
+  if (!is_valid)
+    throw UsageError(fmt::format(
+        "[flags] --network: bad interface: got {}, want names or subnets such as eth1 or "
+        "10.0.0.0/8",
+        Quote(network)));
+  AddMcaParameter(arguments, "oob_tcp_if_include", network);
+  AddMcaParameter(arguments, "btl_tcp_if_include", network);
+  const bool is_set =
       std::ranges::find(options.exported, kNcclInterfaces) != options.exported.end();
-  if (network.find('/') == std::string::npos && !is_said)  // NCCL knows no subnets
-    words.insert(words.end(), {"-x", fmt::format("{}=={}", kNcclInterfaces, network)});
+  if (network.find('/') == std::string::npos && !is_set)  // NCCL does not understand subnets
+    arguments.insert(arguments.end(), {"-x", fmt::format("{}=={}", kNcclInterfaces, network)});
 }
 
 std::pair<int, int> ParsePorts(const std::string& ports) {
@@ -57,48 +57,52 @@ std::pair<int, int> ParsePorts(const std::string& ports) {
         last - first + 1 >= kFewest)
       return {first, last};
   }
-  throw UsageError(
-      fmt::format("[flags] --ports: no range: got {}, want FIRST-LAST, {} ports or "
-                  "more from {} to {}",
-                  Quote(ports), kFewest, kLowest, kHighest));
+  throw UsageError(fmt::format(
+      "[flags] --ports: bad range: got {}, want FIRST-LAST with at least {} ports from {} to {}",
+      Quote(ports), kFewest, kLowest, kHighest));
 }
 
-// Half for the daemons, half for the ranks' messages.
-void AddPorts(Words& words, const std::string& ports) {
+// Splits the range: the first half is for connections between daemons, the second for the messages
+// of the ranks.
+void AddPorts(Arguments& arguments, const std::string& ports) {
   if (ports.empty()) return;
   const auto [first, last] = ParsePorts(ports);
   const int middle = first + (last - first) / 2;
-  AddParameter(words, "oob_tcp_dynamic_ipv4_ports", fmt::format("{}-{}", first, middle));
-  AddParameter(words, "btl_tcp_port_min_v4", std::to_string(middle + 1));
-  AddParameter(words, "btl_tcp_port_range_v4", std::to_string(last - middle));
+  AddMcaParameter(arguments, "oob_tcp_dynamic_ipv4_ports", fmt::format("{}-{}", first, middle));
+  AddMcaParameter(arguments, "btl_tcp_port_min_v4", std::to_string(middle + 1));
+  AddMcaParameter(arguments, "btl_tcp_port_range_v4", std::to_string(last - middle));
 }
 
-void AddSsh(Words& words, const MpirunOptions& options) {
+void AddSsh(Arguments& arguments, const MpirunOptions& options) {
   if (options.ssh.empty()) return;
-  AddParameter(words, "plm_rsh_agent", options.ssh);
-  AddParameter(words, "plm_rsh_args", "-F " + options.ssh_config);
-  AddParameter(words, "plm_rsh_no_tree_spawn", "1");  // only the chief has the key's config
-  for (const char* launcher : {"orte", "prte"})  // of Open MPI 4 and 5, which ignore the other's
-    AddParameter(words, fmt::format("{}_keep_fqdn_hostnames", launcher), "1");
-  AddParameter(words, "oob_tcp_keepalive_time", "5");
-  AddParameter(words, "oob_tcp_keepalive_intvl", "1");
-  AddParameter(words, "oob_tcp_keepalive_probes", "3");
+  AddMcaParameter(arguments, "plm_rsh_agent", options.ssh);
+  AddMcaParameter(arguments, "plm_rsh_args", "-F " + options.ssh_config);
+  // Daemons must not start other daemons: only the chief has the ssh configuration.
+  AddMcaParameter(arguments, "plm_rsh_no_tree_spawn", "1");
+  // Open MPI 4 reads the parameter of orte, Open MPI 5 that of prte. Each ignores the other one.
+  for (const char* launcher : {"orte", "prte"})
+    AddMcaParameter(arguments, fmt::format("{}_keep_fqdn_hostnames", launcher), "1");
+  // A silent host counts as lost after 5 + 3 * 1 seconds.
+  AddMcaParameter(arguments, "oob_tcp_keepalive_time", "5");
+  AddMcaParameter(arguments, "oob_tcp_keepalive_intvl", "1");
+  AddMcaParameter(arguments, "oob_tcp_keepalive_probes", "3");
 }
 
 }  // namespace
 
-std::vector<std::string> MpirunWords(const MpirunOptions& options) {
-  Words words{options.mpirun};
-  if (options.is_root) words.emplace_back("--allow-run-as-root");
-  words.insert(words.end(), {"--hostfile", options.hostfile, "-n", std::to_string(options.ranks),
-                             "--map-by", "slot", "--bind-to", "none"});
-  AddParameter(words, "btl_base_warn_component_unused", "0");
-  AddSsh(words, options);
-  AddNetwork(words, options);
-  AddPorts(words, options.ports);
-  for (const std::string& name : options.exported) words.insert(words.end(), {"-x", name});
-  words.insert(words.end(), options.command.begin(), options.command.end());
-  return words;
+std::vector<std::string> MpirunCommand(const MpirunOptions& options) {
+  Arguments arguments{options.mpirun};
+  if (options.is_root) arguments.emplace_back("--allow-run-as-root");
+  arguments.insert(arguments.end(),
+                   {"--hostfile", options.hostfile, "-n", std::to_string(options.ranks), "--map-by",
+                    "slot", "--bind-to", "none"});
+  AddMcaParameter(arguments, "btl_base_warn_component_unused", "0");
+  AddSsh(arguments, options);
+  AddNetwork(arguments, options);
+  AddPorts(arguments, options.ports);
+  for (const std::string& name : options.exported) arguments.insert(arguments.end(), {"-x", name});
+  arguments.insert(arguments.end(), options.command.begin(), options.command.end());
+  return arguments;
 }
 
 std::string JobHostfile(const Cluster& cluster) {

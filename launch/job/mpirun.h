@@ -1,4 +1,4 @@
-// Open MPI's mpirun for the hosts of a job: what it is told, and what its exit code means.
+// The command line of Open MPI's mpirun for a job, and the meaning of its exit codes.
 #pragma once
 
 #include <string>
@@ -9,34 +9,36 @@
 namespace carole::launch {
 
 struct MpirunOptions {
-  std::string mpirun;      // path
+  std::string mpirun;      // path of the program
   std::string hostfile;    // path
-  std::string ssh;         // path; "": this machine alone
+  std::string ssh;         // path of the program; "": the job has only this host
   std::string ssh_config;  // path, without spaces
   int ranks = 0;
   bool is_root = false;
   std::string network;                // interfaces or subnets, "eth1" or "10.0.0.0/8"; "": all
-  std::string ports;                  // "FIRST-LAST", where only these are open; "": any
-  std::vector<std::string> exported;  // names of variables that all ranks get from here
+  std::string ports;                  // "FIRST-LAST" if only these ports are open; "": any port
+  std::vector<std::string> exported;  // names of variables that all ranks get from this process
   std::vector<std::string> command;   // of each rank: program and arguments
 };
 
-// A lost machine is noticed within 10 s, and ranks are not bound: each takes its share of the cores
-// by itself. Throws UsageError for a network or ports that are no such thing.
-std::vector<std::string> MpirunWords(const MpirunOptions& options);
+// Returns the argument vector of mpirun. A lost host is noticed within 10 s. Ranks are not bound to
+// cores: each rank takes its share of the cores by itself. Throws UsageError if `network` or
+// `ports` is malformed.
+std::vector<std::string> MpirunCommand(const MpirunOptions& options);
 
-// Hosts for --hostfile: the first, where mpirun itself runs, as localhost.
+// Returns the text for --hostfile. The first host, where mpirun itself runs, is listed as
+// localhost.
 std::string JobHostfile(const Cluster& cluster);
 
-// mpirun's code where a machine is gone; Open MPI 5's is 213, or 0.
+// Exit code of mpirun (Open MPI 4) if a host is gone. Open MPI 5 exits with 213, or with 0.
 inline constexpr int kLostDaemon = 205;
 
-// Whether to try again from the last checkpoint: a machine, a daemon or a rank was lost (69, 137,
-// 205, 213), or a daemon could not be started (255).
+// Returns whether to try again from the last checkpoint: a rank reported a lost peer (69), a rank
+// was killed (137), a daemon was lost (205, 213) or could not be started (255).
 bool IsWorthRestarting(int exit_code);
 
-// The program's own codes stay; mpirun's for lost and unreachable daemons (205, 213, 255)
-// become 69.
+// Translates mpirun's exit code into the job's. The program's own codes stay. mpirun's codes for
+// lost and unreachable daemons (205, 213, 255) become 69.
 int JobExitCode(int exit_code);
 
 }  // namespace carole::launch

@@ -1,4 +1,4 @@
-// Child processes, started by argument vector: no shell ever sees a word of them.
+// Signals and child processes. Children are started with an argument vector; no shell ever sees it.
 #pragma once
 
 #include <sys/types.h>
@@ -12,61 +12,63 @@
 
 namespace carole::launch {
 
-// The absolute path of a program in PATH or in the system's sbin folders. Throws ConfigError that
-// names the Debian package to install.
+// Returns the absolute path of a program that is found in PATH or in one of the system's sbin
+// folders. Throws ConfigError, whose text names the Debian package to install, if there is none.
 std::string FindProgram(const std::string& name, const std::string& package);
 
-// SIGTERM, SIGINT and SIGHUP do.
-bool AsksToEnd(int signal);
+// Returns true for SIGTERM, SIGINT and SIGHUP.
+bool IsTerminationSignal(int signal);
 
-// Blocks the signals that people and schedulers send while it lives, so that they are taken in
-// turn, and ignores SIGPIPE. One object at a time, made before other threads.
-class Signals {
+// While this object lives, the signals that people and schedulers send are blocked, and Wait()
+// takes them one by one. SIGPIPE is ignored. Only one object may exist at a time. Create it before
+// other threads, so that they inherit the blocked signals.
+class BlockedSignals {
  public:
-  Signals();
-  ~Signals();
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  // Sleeps so long, or until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 comes and is returned;
-  // SIGHUP only if nothing asked to end before.
+  // Sleeps for this long, or until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 arrives, and returns
+  // the signal. A SIGHUP that follows a termination signal is dropped.
   std::optional<int> Wait(int milliseconds);
 
  private:
   sigset_t set_;
   sigset_t before_;
   void (*pipe_before_)(int);
-  bool asked_to_end_ = false;
+  bool was_asked_to_end_ = false;
 };
 
-// A child in a process group of its own; it gets SIGTERM when this process dies, and SIGKILL when
-// the object goes while it still runs.
+// A child process in a process group of its own. The child gets SIGTERM when this process dies, and
+// SIGKILL if the object is destroyed while the child still runs.
 class Process {
  public:
   struct Options {
-    std::vector<std::string> words;  // the first is the program's path
-    // true: the object holds standard input, and keeps what comes from output and error. false:
-    // /dev/null, and this process's own output and error.
+    std::vector<std::string> argv;  // argv[0] is the path of the program
+    // true: the object writes to the child's standard input and collects its standard output and
+    // standard error. false: standard input is /dev/null. The child inherits the other two.
     bool pipes = false;
   };
 
-  // Throws DiskError when the system has no more processes or pipes.
+  // Starts the child. Throws ConfigError if the system has no more processes or pipes.
   explicit Process(const Options& options);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Whether it still runs; does not wait.
-  bool Running();
-  int exit_code() const { return exit_code_; }  // once it has ended; 128 + signal
+  // Returns whether the child still runs. Does not block.
+  bool IsRunning();
+  int exit_code() const { return exit_code_; }  // after the end; 128 + signal if a signal ended it
   pid_t pid() const { return pid_; }
 
   void Signal(int signal) const;
 
-  // All that it has printed so far; does not wait.
+  // Returns all output so far, at most about 64 KiB. Does not block.
   const std::string& Output();
-  // Writes a short text to its standard input, then closes it.
-  void Finish(const std::string& text);
+  // Writes a short text to the child's standard input and closes it. Throws DiskError if that
+  // fails, unless the child has closed its input.
+  void WriteAndCloseInput(const std::string& text);
 
  private:
   pid_t pid_ = -1;
@@ -75,8 +77,8 @@ class Process {
   std::string output_;
 };
 
-// Runs a short program to its end and returns what it printed. Throws ConfigError with that when it
-// fails.
-std::string RunToEnd(const std::vector<std::string>& words);
+// Runs a program that ends soon and returns its output. Throws ConfigError, whose text contains the
+// output, if its exit code is not 0.
+std::string RunAndCaptureOutput(const std::vector<std::string>& argv);
 
 }  // namespace carole::launch

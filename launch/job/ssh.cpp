@@ -1,3 +1,53 @@
+// Keys and trust between the hosts of a job.
+//
+// The problem. The chief must run programs on the other hosts by ssh: its own sessions, and the
+// daemons of mpirun. The containers of a cloud job have no ssh set-up for each other: no keys, no
+// known hosts, ports that TF_CONFIG dictates. A user must not have to prepare anything, nobody else
+// may get in, and the machine's own ssh set-up must not be touched or matter.
+//
+// The solution is one ed25519 key pair per job, which has three uses:
+//
+//   host key        of the sshd that each task starts on its port (sshd_config: HostKey)
+//   client key      with which the chief logs in (ssh_config: IdentityFile)
+//   authorized key  the only one that may log in (authorized_keys)
+//
+// So "knows the job's private key" means "belongs to the job", in both directions. The chief
+// believes a host only if it has the key (StrictHostKeyChecking yes). Addresses do not matter: ssh
+// knows every sshd of the job by the alias carole-job, so known_hosts has one line, and a task
+// that comes back with another address is still believed.
+//
+// The key comes from one of two flags.
+//
+//   --work_dir  The chief creates WORK_DIR/.carole-launch/id_ed25519 in the folder that all hosts
+//               share. The other tasks wait for it. It is created under a temporary name and then
+//               renamed, so a task that sees the file sees the whole key. Folder and file must
+//               belong to this user or to root, and other users must not be able to read them:
+//               a user who can place a key there can log in.
+//   --ssh_key   The platform mounts a key on all hosts. The platform also chooses its mode, so only
+//               the owner is checked.
+//
+// ssh and sshd refuse a private key that other users can read, even if the platform has mounted it
+// so. Therefore each task copies the key, with mode 600, into a private folder of its own (mode
+// 700), next to the other files that its ssh or sshd needs:
+//
+//   task    files                                    used by
+//   chief   key, known_hosts, ssh_config, hostfile   ssh -F FOLDER/ssh_config, mpirun
+//   others  key, authorized_keys, sshd_config        sshd -D -e -f FOLDER/sshd_config
+//
+// The folder's path goes through mpirun (plm_rsh_args "-F FOLDER/ssh_config"), which splits its
+// value at spaces. So paths with spaces, quotes, backslashes or '%' are refused.
+//
+// An example: host h1 has worker 0 on port 2222 and worker 1 on port 2224. Each task has an entry
+// in ssh_config, which the chief's sessions use. The host has a third one, which the daemon of
+// mpirun uses, with the port of the host's first training task.
+//
+//   Host task_worker-0          Host task_worker-1          Host h1
+//     HostName h1                 HostName h1                 HostName h1
+//     Port 2222                   Port 2224                   Port 2222
+//
+// Both sides notice within 15 s that the other one is silent (ServerAliveInterval and
+// ClientAliveInterval 5 s, three times). MaxStartups is high because a large job makes many
+// connections at once.
 #include "launch/job/ssh.h"
 
 #include <fcntl.h>
@@ -12,7 +62,7 @@
 #include <sstream>
 
 #include "launch/cluster/hostfile.h"
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "launch/job/process.h"
 #include "src/core/error.h"
 
@@ -21,51 +71,52 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The chief knows every sshd of the job by this name, whatever its address.
+// The name under which the chief knows every sshd of the job, whatever its address.
 constexpr const char* kHostKeyAlias = "carole-job";
-constexpr const char* kKeygenPackage = "openssh-client";
+constexpr const char* kSshKeygenPackage = "openssh-client";
 
 [[noreturn]] void Fail(const std::string& path, const char* what) {
   throw DiskError(
-      fmt::format("[launch] {}: cannot be {}: {}; look at --ssh_key, --work_dir and "
-                  "TMPDIR",
-                  path, what, std::strerror(errno)));
+      fmt::format("[launch] {}: cannot be {}: {}; check --ssh_key, --work_dir and TMPDIR", path,
+                  what, std::strerror(errno)));
 }
 
 std::string ReadKey(const fs::path& path) {
-  if (!fs::is_regular_file(path))  // a pipe might never end
+  if (!fs::is_regular_file(path))  // reading a pipe might never end
     throw ConfigError(
-        fmt::format("[launch] {}: is no regular file, want a private key", path.string()));
+        fmt::format("[launch] {}: not a regular file; want a private key of ssh", path.string()));
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file && text << file.rdbuf()) return text.str();
-  throw DiskError(
-      fmt::format("[launch] {}: cannot be read, or is empty: want a key of ssh", path.string()));
+  throw DiskError(fmt::format("[launch] {}: cannot be read or is empty; want a private key of ssh",
+                              path.string()));
 }
 
-void CheckOwner(const fs::path& path, bool is_secret) {
+// Throws ConfigError if the file or folder belongs to another user or, unless the key is mounted,
+// if other users can read it.
+void CheckOwnerAndMode(const fs::path& path, bool is_mounted) {
   struct stat status;
   if (stat(path.c_str(), &status) != 0) Fail(path.string(), "found");
   if (status.st_uid != geteuid() && status.st_uid != 0)
+    throw ConfigError(fmt::format(
+        "[launch] {}: the key belongs to another user: got owner {}, want {}; remove it, or "
+        "choose another folder with --work_dir",
+        path.string(), status.st_uid, geteuid()));
+  if (!is_mounted && (status.st_mode & 077) != 0)
     throw ConfigError(
-        fmt::format("[launch] {}: somebody else's key: got owner {}, want {}; remove it, or name "
-                    "another folder with --work_dir",
-                    path.string(), status.st_uid, geteuid()));
-  if (!is_secret && (status.st_mode & 077) != 0)
-    throw ConfigError(
-        fmt::format("[launch] {}: others can read the key: got mode {:o}, want 600; "
+        fmt::format("[launch] {}: other users can read the key: got mode {:o}, want 600; "
                     "remove it and start again",
                     path.string(), status.st_mode & 0777));
 }
 
-// `copy` is what ssh-keygen reads of the key at `path`.
+// Returns the public key of the key file `copy`. `path` is the original file, for messages.
 std::string PublicKeyOf(const std::string& copy, const fs::path& path) {
-  const std::string program = FindProgram("ssh-keygen", kKeygenPackage);
+  const std::string program = FindProgram("ssh-keygen", kSshKeygenPackage);
   try {
-    return RunToEnd({program, "-y", "-P", "", "-f", copy});
+    return RunAndCaptureOutput({program, "-y", "-P", "", "-f", copy});
   } catch (const ConfigError&) {
     throw ConfigError(
-        fmt::format("[launch] {}: is no private key without a passphrase; make one "
+        fmt::format("[launch] {}: not a private key without a passphrase; create one "
                     "with ssh-keygen -N ''",
                     path.string()));
   }
@@ -78,16 +129,17 @@ PrivateFolder::PrivateFolder() {
   const fs::path temporary = fs::temp_directory_path(error);
   if (error) {
     const char* const given = std::getenv("TMPDIR");
-    throw ConfigError(fmt::format("[launch] TMPDIR: got {}, want a folder that is there",
-                                  Quote(given != nullptr ? given : "/tmp")));
+    throw ConfigError(
+        fmt::format("[launch] TMPDIR: no such folder: got {}, want an existing folder",
+                    Quote(given != nullptr ? given : "/tmp")));
   }
   std::string name = (temporary / "carole-launch-XXXXXX").string();
   if (name.find_first_of(" \t\n\"'\\%") != std::string::npos)
     throw ConfigError(
-        fmt::format("[launch] TMPDIR: got {}, want a path without spaces, quotes and "
-                    "'%'",
+        fmt::format("[launch] TMPDIR: bad path: got {}, want a path without spaces, quotes, "
+                    "backslashes and '%'",
                     Quote(name)));
-  if (mkdtemp(name.data()) == nullptr) Fail(name, "made");  // mode 700
+  if (mkdtemp(name.data()) == nullptr) Fail(name, "created");  // mode 700
   path_ = name;
 }
 
@@ -99,7 +151,7 @@ PrivateFolder::~PrivateFolder() {
 void WritePrivateFile(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) Fail(path, "created");
-  errno = ENOSPC;  // a short write sets none
+  errno = ENOSPC;  // a short write does not set errno
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (close(file) != 0 || !written) Fail(path, "written");
 }
@@ -118,16 +170,17 @@ void MakeSharedKey(const fs::path& path) {
                                 error.message()));
   fs::permissions(folder, fs::perms::owner_all, error);
   const std::string part = fmt::format("{}.{}.part", path.string(), getpid());
-  fs::remove(part, error);  // of a process of this number that was killed: ssh-keygen would ask
-  RunToEnd({FindProgram("ssh-keygen", kKeygenPackage), "-q", "-t", "ed25519", "-N", "", "-C",
-            "carole", "-f", part});
+  fs::remove(part, error);  // left by a killed process with this id: ssh-keygen would ask whether
+                            // to overwrite it
+  RunAndCaptureOutput({FindProgram("ssh-keygen", kSshKeygenPackage), "-q", "-t", "ed25519", "-N",
+                       "", "-C", "carole", "-f", part});
   fs::remove(part + ".pub", error);
-  fs::rename(part, path);  // whole, or not there
+  fs::rename(part, path);  // tasks see the whole key or none
 }
 
-std::string TakeKey(const fs::path& path, bool is_secret, const PrivateFolder& folder) {
-  if (!is_secret) CheckOwner(path.parent_path(), is_secret);
-  CheckOwner(path, is_secret);
+std::string InstallPrivateKey(const fs::path& path, bool is_mounted, const PrivateFolder& folder) {
+  if (!is_mounted) CheckOwnerAndMode(path.parent_path(), is_mounted);
+  CheckOwnerAndMode(path, is_mounted);
   const std::string copy = folder / "key";
   WritePrivateFile(copy, ReadKey(path));
   std::istringstream words(PublicKeyOf(copy, path));
@@ -146,7 +199,7 @@ std::string JobSshConfig(const Cluster& cluster, const std::string& user,
                          const PrivateFolder& folder) {
   std::string text;
   for (const Task& task : cluster.tasks) {
-    if (!task.host.empty()) text += SshHost(TaskAlias(task), task.host, task.port);
+    if (!task.host.empty()) text += SshHostBlock(TaskAlias(task), task.host, task.port);
   }
   text += ClusterText(cluster, Format::kSshConfig);
   return text + fmt::format(
@@ -178,7 +231,8 @@ std::string AuthorizedKeys(const std::string& public_key) {
 
 std::string SshdConfig(int port, const std::string& user, const PrivateFolder& folder,
                        const std::vector<std::string>& environment) {
-  // StrictModes would refuse the temporary folder's parent; the folder itself is this user's only.
+  // StrictModes is off because it refuses the parent of the private folder, which everybody may
+  // write. The private folder itself belongs to this user.
   std::string text = fmt::format(
       "Port {0}\n"
       "HostKey {1}/key\n"
@@ -212,8 +266,8 @@ std::string UserName() {
   const passwd* user = getpwuid(geteuid());
   if (user == nullptr)
     throw ConfigError(fmt::format(
-        "[launch] user: the system has no name for it: got user id {}, want one that /etc/passwd "
-        "lists, as ssh does; add a line for it to the container",
+        "[launch] user: has no name: got user id {}, want one that is listed in /etc/passwd, which "
+        "ssh requires; add a line for it in the container",
         geteuid()));
   return user->pw_name;
 }

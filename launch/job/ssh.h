@@ -1,6 +1,4 @@
-// How the machines of a job reach each other: one key for all of them, which is the host key of
-// every task's own sshd, the only one that may log in, and the only host that the chief believes.
-// It is not used for anything else, and nothing of the machine's own ssh set-up is read.
+// Keys and configuration files of ssh for one job. The head of ssh.cpp explains who trusts whom.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +9,12 @@
 
 namespace carole::launch {
 
-// A folder in the system's temporary one that only this user can enter; it goes with the object.
+// A new folder below the system's temporary folder that only this user can enter. It is removed
+// with the object.
 class PrivateFolder {
  public:
-  // Throws DiskError; ConfigError for a temporary folder whose name mpirun would cut in two.
+  // Throws DiskError if the folder cannot be created, ConfigError if the temporary folder is
+  // missing or its path has characters at which mpirun would split it.
   PrivateFolder();
   ~PrivateFolder();
   PrivateFolder(const PrivateFolder&) = delete;
@@ -27,37 +27,47 @@ class PrivateFolder {
   std::filesystem::path path_;
 };
 
-// Throws DiskError. The file is this user's only (mode 600).
+// Writes a file that only this user can read (mode 600). Throws DiskError if it cannot be written.
 void WritePrivateFile(const std::string& path, const std::string& text);
 
-// Where a job keeps its key in the folder that all of its machines share.
+// Returns the path of the job's private key in the folder that all hosts share.
 std::filesystem::path SharedKeyPath(const std::filesystem::path& work_dir);
 
-// Makes the key, mode 600, unless it is there already.
+// Creates the job's key with mode 600, unless it exists. Throws DiskError if the folder cannot be
+// written, ConfigError if ssh-keygen is missing or fails.
 void MakeSharedKey(const std::filesystem::path& path);
 
-// The key's public half, "ssh-ed25519 AAAA…", after copying the key to `folder`/key, mode 600.
-// `is_secret`: a mounted one, whose mode the platform chooses; otherwise others must not be able to
-// read it. Throws ConfigError when it is not this user's or root's, or no key.
-std::string TakeKey(const std::filesystem::path& path, bool is_secret, const PrivateFolder& folder);
+// Copies a private key to the file "key" in `folder`, with mode 600, and returns its public key,
+// "ssh-ed25519 AAAA…". `is_mounted`: the platform has mounted the key and has chosen its mode;
+// otherwise other users must not be able to read it. Throws ConfigError if the file is not a
+// private key without a passphrase, does not belong to this user or root, or can be read by other
+// users; DiskError if it cannot be read or copied.
+std::string InstallPrivateKey(const std::filesystem::path& path, bool is_mounted,
+                              const PrivateFolder& folder);
 
-// For people: "worker-0".
+// Returns the name of a task in messages: "worker-0".
 std::string TaskName(const Task& task);
-// What ssh calls it: "task_worker-0". A machine may be called worker-0, none has a name with '_'.
+// Returns the name of a task in the ssh configuration: "task_worker-0". It differs from every host
+// name: a host may be called worker-0, but host names contain no '_'.
 std::string TaskAlias(const Task& task);
 
-// ssh -F: all tasks by TaskAlias(), hosts by theirs. `folder` holds key and known_hosts.
+// Returns the text for ssh -F. It has an entry for every task (TaskAlias()) and every host
+// (Host::alias). `folder` holds the files key and known_hosts.
 std::string JobSshConfig(const Cluster& cluster, const std::string& user,
                          const PrivateFolder& folder);
+// Returns the text of known_hosts.
 std::string KnownHosts(const std::string& public_key);
 
-// sshd -f, for the task's port. Sessions get `environment` ("NAME=VALUE"); a value that sshd's
-// quotes cannot hold is left out.
+// Returns the text for sshd -f, which serves the task's port. Sessions get the variables
+// `environment`
+// ("NAME=VALUE"). A variable is left out if sshd cannot quote its value.
 std::string SshdConfig(int port, const std::string& user, const PrivateFolder& folder,
                        const std::vector<std::string>& environment);
+// Returns the text of authorized_keys.
 std::string AuthorizedKeys(const std::string& public_key);
 
-// This user's name. Throws ConfigError when the system knows none: ssh would refuse to start.
+// Returns the name of this user. Throws ConfigError if the system has no name for the user id,
+// because ssh would refuse to start.
 std::string UserName();
 
 }  // namespace carole::launch

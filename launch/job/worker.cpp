@@ -1,4 +1,5 @@
-// Serve() of job.h: a task's own sshd.
+// RunWorker() of job.h: the part of every task that is not the chief. It serves sshd and waits for
+// the end of the job. The head of chief.cpp explains the protocol.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +9,7 @@
 #include <fstream>
 #include <optional>
 
-#include "launch/cluster/text.h"
+#include "launch/cluster/message_text.h"
 #include "launch/job/job.h"
 #include "launch/job/process.h"
 #include "launch/job/ssh.h"
@@ -22,10 +23,11 @@ namespace carole::launch {
 namespace {
 
 constexpr int kPollMs = 200;
-constexpr const char* kPortIsTaken = "Bind to port";  // sshd's word
+constexpr const char* kPortIsTaken = "Bind to port";  // part of sshd's error message
 
-// What a rank on this machine needs of this process's environment, as the chief cannot know it.
-std::vector<std::string> RanksEnvironment() {
+// Returns the variables ("NAME=VALUE") of this process that ranks on this host need. The chief
+// cannot know them, so sshd gives them to the sessions that start ranks.
+std::vector<std::string> RankEnvironment() {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
@@ -37,111 +39,117 @@ std::vector<std::string> RanksEnvironment() {
   return variables;
 }
 
-// The chief makes the shared key; until then there is none. Returns the signal that ends the wait.
-std::optional<int> AwaitKey(const std::filesystem::path& path, Signals& signals, double seconds) {
+// Waits until the chief has created the shared key. Returns a termination signal if one came first.
+// Throws CommError after `seconds`.
+std::optional<int> WaitForKey(const std::filesystem::path& path, BlockedSignals& signals,
+                              double seconds) {
   const double end = SteadySeconds() + seconds;
   while (!std::filesystem::exists(path)) {
     if (SteadySeconds() > end)
       throw CommError(
-          fmt::format("[launch] {}: the chief has not made the job's key in {:g} s; is "
-                      "--work_dir one folder that all machines share?",
+          fmt::format("[launch] {}: the chief has not created the job's key within {:g} s; check "
+                      "that --work_dir is a folder that all hosts share",
                       path.string(), seconds));
-    if (const auto signal = signals.Wait(kPollMs); signal && AsksToEnd(*signal)) return signal;
+    if (const auto signal = signals.Wait(kPollMs); signal && IsTerminationSignal(*signal))
+      return signal;
   }
   return std::nullopt;
 }
 
-// The exit code that the chief has written, once its line is whole.
-std::optional<int> ReadEnd(const std::string& path) {
+// Returns the exit code that the chief has sent, or nullopt if the file is missing, empty or
+// incomplete.
+std::optional<int> ReadExitCode(const std::string& path) {
   std::ifstream file(path);
   std::string line;
-  if (!std::getline(file, line) || file.eof()) return std::nullopt;  // eof: no '\n' yet
+  if (!std::getline(file, line) || file.eof()) return std::nullopt;  // at eof there is no '\n' yet
   return ParseNumber<int>(line);
 }
 
-// Whether a session is open; a kernel that does not list children counts as one.
+// Returns whether a session is open, that is, whether sshd has a child process. If the kernel does
+// not list children, returns true.
 bool HasSession(pid_t sshd) {
   std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", sshd));
   std::string children;
   return !file.is_open() || static_cast<bool>(file >> children);
 }
 
-class Server {
+class Worker {
  public:
-  Server(const Task& me, const JobOptions& options) : me_(me), options_(options) {}
+  Worker(const Task& me, const JobOptions& options) : me_(me), options_(options) {}
   int Run();
 
  private:
-  // Returns the signal that came before there was a key.
+  // Starts sshd. Returns a termination signal if one came before there was a key.
   std::optional<int> Start();
-  [[noreturn]] void FailSshd();
-  void PassOnSshdsWords();
+  [[noreturn]] void ThrowSshdError();
+  void LogSshdOutput();
 
   const Task& me_;
   const JobOptions& options_;
-  Signals signals_;
+  BlockedSignals signals_;
   PrivateFolder folder_;
   std::optional<Process> sshd_;
-  size_t passed_on_ = 0;  // bytes of its output
+  size_t num_logged_ = 0;  // bytes of sshd's output that were logged
 };
 
-std::optional<int> Server::Start() {
-  const std::string user = UserName();  // before ssh-keygen, which wants one too
-  const bool is_secret = !options_.ssh_key.empty();
+std::optional<int> Worker::Start() {
+  const std::string user = UserName();  // before ssh-keygen, which also needs a user name
+  const bool is_mounted = !options_.ssh_key.empty();
   const std::filesystem::path key =
-      is_secret ? std::filesystem::path(options_.ssh_key) : SharedKeyPath(options_.work_dir);
-  if (!is_secret) {
-    if (const auto signal = AwaitKey(key, signals_, options_.start_timeout)) return signal;
+      is_mounted ? std::filesystem::path(options_.ssh_key) : SharedKeyPath(options_.work_dir);
+  if (!is_mounted) {
+    if (const auto signal = WaitForKey(key, signals_, options_.start_timeout)) return signal;
   }
-  const std::string public_key = TakeKey(key, is_secret, folder_);
+  const std::string public_key = InstallPrivateKey(key, is_mounted, folder_);
   WritePrivateFile(folder_ / "authorized_keys", AuthorizedKeys(public_key));
-  WritePrivateFile(folder_ / "sshd_config",
-                   SshdConfig(me_.port, user, folder_, RanksEnvironment()));
-  if (geteuid() == 0) mkdir("/run/sshd", 0755);  // sshd's empty folder; there is one already
+  WritePrivateFile(folder_ / "sshd_config", SshdConfig(me_.port, user, folder_, RankEnvironment()));
+  if (geteuid() == 0) mkdir("/run/sshd", 0755);  // sshd requires this empty folder; it may exist
   const std::string sshd = FindProgram("sshd", "openssh-server");
   sshd_.emplace(
-      Process::Options{.words = {sshd, "-D", "-e", "-f", folder_ / "sshd_config"}, .pipes = true});
-  LogInfo("launch", "{} lets the chief in on port {} and waits for its end", TaskName(me_),
-          me_.port);
+      Process::Options{.argv = {sshd, "-D", "-e", "-f", folder_ / "sshd_config"}, .pipes = true});
+  LogInfo("launch", "{}: serving sshd on port {}; waiting for the chief to finish the job",
+          TaskName(me_), me_.port);
   return std::nullopt;
 }
 
-void Server::FailSshd() {
+void Worker::ThrowSshdError() {
   const bool is_taken = sshd_->Output().find(kPortIsTaken) != std::string::npos;
-  throw ConfigError(
-      fmt::format("[launch] sshd: cannot serve {} on port {}: {}{}", TaskName(me_), me_.port,
-                  Quote(sshd_->Output()),
-                  is_taken ? "; want the port that TF_CONFIG gives this task to be free" : ""));
+  throw ConfigError(fmt::format(
+      "[launch] sshd: cannot serve {} on port {}: {}{}", TaskName(me_), me_.port,
+      Quote(sshd_->Output()), is_taken ? "; free the port that TF_CONFIG gives to this task" : ""));
 }
 
-// Its errors would else be seen by nobody. Whole lines only.
-void Server::PassOnSshdsWords() {
+// Logs new whole lines of sshd's output, which otherwise nobody would see.
+void Worker::LogSshdOutput() {
   const std::string& output = sshd_->Output();
-  for (size_t end; (end = output.find('\n', passed_on_)) != std::string::npos; passed_on_ = end + 1)
-    LogWarning("launch", "sshd: {}", Quote(output.substr(passed_on_, end - passed_on_)));
+  for (size_t end; (end = output.find('\n', num_logged_)) != std::string::npos;
+       num_logged_ = end + 1)
+    LogWarning("launch", "sshd: {}", Quote(output.substr(num_logged_, end - num_logged_)));
 }
 
-int Server::Run() {
+int Worker::Run() {
   if (const auto signal = Start()) return 128 + *signal;
   double last_session = SteadySeconds();
   int stop_signal = 0;
-  double end = 0;  // then
+  double end = 0;  // when to give up after stop_signal
   for (;;) {
-    if (const auto signal = signals_.Wait(kPollMs); signal && AsksToEnd(*signal)) {
+    if (const auto signal = signals_.Wait(kPollMs); signal && IsTerminationSignal(*signal)) {
       if (stop_signal != 0 || !HasSession(sshd_->pid())) return 128 + *signal;
-      // Where the platform stops all machines the chief lets all ranks save, these among them.
+      // The platform may stop all hosts at once. Then the chief lets all ranks save, and those of
+      // this host need its sshd until then.
       LogInfo("launch", "asked to stop: waiting up to {:g} s for the chief to end the job",
               options_.grace_seconds);
       stop_signal = *signal;
       end = SteadySeconds() + options_.grace_seconds;
     }
     if (stop_signal != 0 && SteadySeconds() > end) return 128 + stop_signal;
-    // It goes on with the other address family when the port of one is taken.
+    // If the port is taken for IPv4 or IPv6 only, sshd does not exit but serves the other one.
     const bool is_taken = sshd_->Output().find(kPortIsTaken) != std::string::npos;
-    if (is_taken || !sshd_->Running()) FailSshd();
-    PassOnSshdsWords();
-    const bool has_session = HasSession(sshd_->pid());  // before the end that one may have told
-    if (const auto code = ReadEnd(folder_ / kEndFile)) {
+    if (is_taken || !sshd_->IsRunning()) ThrowSshdError();
+    LogSshdOutput();
+    // Checked before the exit code is read, which the last session may have sent.
+    const bool has_session = HasSession(sshd_->pid());
+    if (const auto code = ReadExitCode(folder_ / kEndFile)) {
       sshd_->Signal(SIGTERM);
       LogInfo("launch", "the chief says that the job ended with exit code {}", *code);
       return *code;
@@ -149,15 +157,15 @@ int Server::Run() {
     if (has_session) last_session = SteadySeconds();
     if (stop_signal != 0 && !has_session) return 128 + stop_signal;
     if (SteadySeconds() - last_session > options_.start_timeout)
-      throw CommError(
-          fmt::format("[launch] job: no chief for {:g} s at {} port {}; is its "
-                      "carole launch running, and can it reach this port?",
-                      options_.start_timeout, TaskName(me_), me_.port));
+      throw CommError(fmt::format(
+          "[launch] {}: no session with the chief for {:g} s; check that carole launch runs on the "
+          "chief's host and can reach port {} here",
+          TaskName(me_), options_.start_timeout, me_.port));
   }
 }
 
 }  // namespace
 
-int Serve(const Task& me, const JobOptions& options) { return Server(me, options).Run(); }
+int RunWorker(const Task& me, const JobOptions& options) { return Worker(me, options).Run(); }
 
 }  // namespace carole::launch

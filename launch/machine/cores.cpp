@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/machine/control_groups.h"
-#include "src/core/files/small_file.h"
+#include "launch/machine/cgroups.h"
+#include "src/core/files/best_effort_file.h"
 
 namespace carole::launch {
 namespace {
@@ -23,24 +23,24 @@ void TakeSmaller(std::optional<double>& least, double quota, double period) {
   if (quota > 0 && period > 0) least = std::min(least.value_or(quota / period), quota / period);
 }
 
-// cpu.max is "QUOTA PERIOD" or "max PERIOD".
+// cpu.max contains "QUOTA PERIOD", or "max PERIOD" if there is no limit.
 void ReadVersion2(const fs::path& folder, std::optional<double>& least) {
-  std::istringstream text(ReadSmallFile(folder / "cpu.max"));
+  std::istringstream text(ReadFileOrEmpty(folder / "cpu.max"));
   double quota = 0, period = 0;
   if (text >> quota >> period) TakeSmaller(least, quota, period);
 }
 
-// cpu.cfs_quota_us is -1 where there is no limit.
+// cpu.cfs_quota_us is -1 if there is no limit.
 void ReadVersion1(const fs::path& folder, std::optional<double>& least) {
-  std::istringstream quota_text(ReadSmallFile(folder / "cpu.cfs_quota_us"));
-  std::istringstream period_text(ReadSmallFile(folder / "cpu.cfs_period_us"));
+  std::istringstream quota_text(ReadFileOrEmpty(folder / "cpu.cfs_quota_us"));
+  std::istringstream period_text(ReadFileOrEmpty(folder / "cpu.cfs_period_us"));
   double quota = 0, period = 0;
   if (quota_text >> quota && period_text >> period) TakeSmaller(least, quota, period);
 }
 
 using Topology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)>;
 
-// Null when hwloc cannot look at this machine.
+// Returns null if hwloc cannot read the topology of this machine.
 Topology LoadTopology() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
@@ -64,7 +64,7 @@ Bitmap MakeBitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
 
 }  // namespace
 
-void LeaveOpenMpPlace() {
+void UndoOpenMpBinding() {
   if (omp_get_proc_bind() == omp_proc_bind_false) return;
   const Bitmap all = MakeBitmap();
   for (int place = 0; place < omp_get_num_places(); ++place) {
@@ -90,7 +90,7 @@ BoundCores FindBoundCores() {
           .cpus = std::move(cpus)};
 }
 
-std::string ModelOfCpu() {
+std::string CpuModelName() {
   std::ifstream file("/proc/cpuinfo");
   constexpr std::string_view kKey = "model name\t: ";
   for (std::string line; std::getline(file, line);) {
@@ -107,15 +107,15 @@ int CountCores() {
 
 std::optional<double> CpuQuota(const fs::path& root) {
   std::optional<double> least;
-  ForEachControlGroup(
+  ForEachCgroupFolder(
       root, "cpu", [&](const fs::path& folder) { ReadVersion2(folder, least); },
       [&](const fs::path& folder) { ReadVersion1(folder, least); });
   return least;
 }
 
-int ShareOfCores(int cores, int sharers, std::optional<double> quota, int quota_sharers) {
+int ThreadsPerProcess(int cores, int sharers, std::optional<double> quota, int quota_sharers) {
   int threads = cores / std::max(1, sharers);
-  // Part of a CPU is no thread's worth: throttled threads hold up the others.
+  // Rounded down: a thread with only a part of a CPU would be throttled and delay the others.
   if (quota.has_value()) threads = std::min(threads, static_cast<int>(*quota / quota_sharers));
   return std::max(1, threads);
 }

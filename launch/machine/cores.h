@@ -1,4 +1,5 @@
-// How many threads this process can run at once.
+// How many threads this process can run at the same time, according to its CPU affinity and its
+// cgroups.
 #pragma once
 
 #include <filesystem>
@@ -7,32 +8,36 @@
 
 namespace carole::launch {
 
-// OMP_PROC_BIND binds a program's first thread to one place before main, and every thread begins
-// where its parent is. This gives the calling thread all places back, so that cores are counted
-// right and other threads than OpenMP's find room. Nothing happens where OpenMP binds nothing.
-void LeaveOpenMpPlace();
+// Gives the calling thread all OpenMP places back. OMP_PROC_BIND binds the first thread of a
+// program to one place before main() starts, and every new thread inherits the binding of its
+// parent. Without this call, cores would be counted wrong and threads that are not OpenMP's would
+// share one place. Does nothing if OpenMP has bound nothing.
+void UndoOpenMpBinding();
 
-// What this process is bound to.
+// The cores that this process is bound to.
 struct BoundCores {
-  int count = 1;     // hwloc's cores, not their hyperthreads
-  int threads = 1;   // hyperthreads too
-  std::string cpus;  // as the operating system numbers them, hyperthreads too: "0-3,8"; "" where
-                     // hwloc cannot look
+  int count = 1;     // physical cores, as hwloc counts them
+  int threads = 1;   // hardware threads (hyperthreads)
+  std::string cpus;  // numbers of the hardware threads in the operating system, such as "0-3,8"; ""
+                     // if hwloc cannot read the topology
 };
 BoundCores FindBoundCores();
-// Of the machine, or of the part of it that a container is given; at least 1.
+
+// Returns the number of physical cores of the machine, or of the part of it that a container may
+// use; at least 1.
 int CountCores();
 
-// As the processor calls itself.
-std::string ModelOfCpu();
+// Returns the model name of the processor from /proc/cpuinfo.
+std::string CpuModelName();
 
-// CPUs' worth of time that the control groups of this process allow (cpu.max, or cpu.cfs_quota_us
-// of version 1): the smallest on the way from the process's group to the top. nullopt: no limit.
-// `root` stands in for / in tests.
+// Returns the CPU time that the cgroups of this process allow, as a number of CPUs (cpu.max in
+// version 2, cpu.cfs_quota_us in version 1). It is the smallest quota on the path from the
+// process's group to the top. Returns nullopt if there is no limit. `root` replaces "/" in tests.
 std::optional<double> CpuQuota(const std::filesystem::path& root = "/");
 
-// Threads for each of `sharers` processes that are bound to the same `cores` (or hyperthreads) and
-// for each of `quota_sharers` that live on the same quota; at least 1.
-int ShareOfCores(int cores, int sharers, std::optional<double> quota, int quota_sharers);
+// Returns how many threads each process should run, at least 1. `sharers` processes are bound to
+// the same `cores` (physical cores or hardware threads), and `quota_sharers` processes share the
+// same quota.
+int ThreadsPerProcess(int cores, int sharers, std::optional<double> quota, int quota_sharers);
 
 }  // namespace carole::launch

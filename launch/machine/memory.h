@@ -1,4 +1,4 @@
-// How much memory this process can still get.
+// How much memory this process can still allocate.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace carole::launch {
 
-// Bytes: what the machine has available (/proc/meminfo), or less where a control group of this
-// process has less left under its limit; file pages that the group can drop count as free. 0 when
-// nothing can be read. `root` stands in for / in tests.
+// Returns the available memory in bytes: MemAvailable of /proc/meminfo, or less if a cgroup of this
+// process has less left below its limit. Cached file pages that the cgroup can drop count as
+// available. Returns 0 if /proc/meminfo cannot be read. `root` replaces "/" in tests.
 int64_t AvailableMemory(const std::filesystem::path& root = "/");
 
 }  // namespace carole::launch

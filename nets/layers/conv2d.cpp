@@ -1,4 +1,4 @@
-// Conv2d() of layers.h.
+// Conv2d() and PaddingOf() of layers.h.
 #include <algorithm>
 
 #include "nets/layers/layers.h"
@@ -8,7 +8,7 @@
 namespace carole::nets {
 namespace {
 
-// Pixels before and behind a row of n.
+// Returns the pixels before and after a row of n pixels.
 std::pair<int64_t, int64_t> RowPadding(int64_t n, Pad pad, int64_t window, int64_t stride) {
   int64_t total = 0;
   if (pad == Pad::kFixed) total = window - 1;
@@ -42,7 +42,8 @@ ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeomet
       .stride_w = geometry.stride,
       .padding = PaddingOf(b.shape(x), geometry.pad, geometry.window, geometry.stride),
       .exact = options.exact};
-  const ValueId y = ops::Conv2d(b.graph(), x, w, Biases(b, geometry.outputs, options), attributes);
+  const ValueId y =
+      ops::Conv2d(b.graph(), x, w, AddBiases(b, geometry.outputs, options), attributes);
   return NormalizeAndActivate(b, y, options);
 }
 

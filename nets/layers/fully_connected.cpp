@@ -13,7 +13,7 @@ ValueId FullyConnected(NetBuilder& b, ValueId x, std::string_view name, int64_t 
                                    .shape = {outputs, inputs},
                                    .initializer = options.weights,
                                    .l2_regularized = options.l2_weights});
-  const ValueId y = ops::Linear(b.graph(), x, w, Biases(b, outputs, options));
+  const ValueId y = ops::Linear(b.graph(), x, w, AddBiases(b, outputs, options));
   return NormalizeAndActivate(b, y, options);
 }
 

@@ -1,8 +1,12 @@
-// Layers as TF-Slim has them: a scope with its variables, and the operations on them. Options carry
-// what TF-Slim's argument scopes set; a net copies a LayerOptions and changes what differs.
+// The layers that nets consist of, as TF-Slim defines them. A layer enters a scope of its name,
+// adds its variables there, and appends its operations to the graph. LayerOptions has the settings
+// that a TF-Slim net sets by arg_scope: a net makes one, and copies and changes it where layers
+// differ.
 //
-// Activations are (N,C,H,W) or (N,C). Errors: an image that is too small for a window throws
-// UsageError with the layer's path.
+// Activations have the shape (N,C,H,W) or (N,C). `window` is the size of a convolution's filter or
+// of a pooling window (kernel_size in TF-Slim). `outputs` is the number of output channels.
+//
+// Throws UsageError with the path of the layer if an image is too small for a window.
 #pragma once
 
 #include <optional>
@@ -13,38 +17,40 @@
 
 namespace carole::nets {
 
-// Moving statistics follow with 1 - decay. The fused kernel of TensorFlow, whose results we keep,
-// raises epsilon to at least 1.001e-5.
+// The moving statistics are updated as moving = decay * moving + (1 - decay) * batch. epsilon is
+// raised to at least 1.001e-5, as TensorFlow's fused kernel does, so that results are the same.
 struct BatchNormOptions {
   double decay = 0.999;
   double epsilon = 0.001;
-  bool gamma = false;  // without: a factor of 1
-  bool l2 = false;     // of gamma and beta
+  bool gamma = false;  // whether there is a factor; if not, it is 1
+  bool l2 = false;     // L2 regularization of gamma and beta
 };
 
 enum class Activation : uint8_t { kNone, kRelu, kRelu6, kHardSwish, kHardSigmoid };
 
-// Of a layer with weights.
+// The settings of a layer with weights.
 struct LayerOptions {
   Initializer weights = Initializer::XavierUniform();
   Initializer biases = Initializer::Constant(0);
   bool l2_weights = false;
   bool l2_biases = false;
   bool has_biases = true;
-  const char* weights_name = "weights";        // Keras says "kernel"
-  const char* biases_name = "biases";          // and "bias"
-  std::optional<BatchNormOptions> batch_norm;  // takes the place of the bias
+  const char* weights_name = "weights";        // "kernel" in Keras
+  const char* biases_name = "biases";          // "bias" in Keras
+  std::optional<BatchNormOptions> batch_norm;  // if set, the layer has no biases
   Activation activation = Activation::kRelu;
-  bool exact = false;  // Conv2dAttributes::exact
+  bool exact = false;  // see Conv2dAttributes::exact
 
-  // The same without batch norm and activation, as logits are: what batch norm kept out, the bias,
-  // is there unless has_biases says no.
+  // Returns these options without batch norm and activation, for layers such as logits. As batch
+  // norm is gone, the layer has biases (if has_biases is true).
   LayerOptions Linear() const;
 };
 
-// Pixels around the image. kSame: ceil(n/stride) results, the odd pixel goes behind. kFixed:
-// window - 1 pixels whatever the size of the image, the odd one behind (ResNet's strided
-// convolutions).
+// The kinds of padding, for an image of n pixels and a window of w:
+//   kSame   so much that the output has ceil(n / stride) pixels
+//   kValid  none
+//   kFixed  w - 1 pixels, independent of n (the strided convolutions of ResNet)
+// If the number of pixels is odd, the bottom and the right side get one more than the top and left.
 enum class Pad : uint8_t { kSame, kValid, kFixed };
 
 struct Window {
@@ -53,7 +59,7 @@ struct Window {
   Window(int64_t height, int64_t width) : h(height), w(width) {}
 };
 
-// Pixels that go around an image of this size.
+// Returns the padding for an image (N,C,H,W).
 Padding PaddingOf(const Shape& image, Pad pad, Window window, int64_t stride);
 
 struct ConvGeometry {
@@ -63,60 +69,73 @@ struct ConvGeometry {
   Pad pad = Pad::kSame;
 };
 
-// x (N,C,H,W) -> (N,outputs,P,Q). NAME/weights (R,S,C,K), then NAME/biases or NAME/BatchNorm/…;
-// convolution, normalization, activation.
+// Convolution, then bias or batch norm, then activation: x (N,C,H,W) -> (N,outputs,P,Q).
+// Variables: NAME/weights (R,S,C,K), then NAME/biases (K) or NAME/BatchNorm/...
 ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeometry& geometry,
                const LayerOptions& options);
 
 struct SeparableGeometry {
-  int64_t outputs;  // of the pointwise convolution; 0: there is none
-  Window window;    // of the depthwise one
+  int64_t outputs;  // of the pointwise convolution; 0: there is only the depthwise one
+  Window window;    // of the depthwise convolution
   int64_t stride = 1;
   Pad pad = Pad::kSame;
-  int64_t multiplier = 1;  // depthwise results for each channel
+  int64_t multiplier = 1;  // depthwise output channels for each input channel
 };
 
-// NAME/depthwise_weights (R,S,C,M), then NAME/pointwise_weights (1,1,C*M,K) with nothing between;
-// the rest as behind Conv2d. options.l2_weights holds for both.
+// A depthwise convolution, directly followed by a pointwise (1x1) one, then bias or batch norm,
+// then activation: x (N,C,H,W) -> (N,outputs,P,Q), or (N,C*M,P,Q) without the pointwise one.
+// Variables: NAME/depthwise_weights (R,S,C,M) with M = multiplier, NAME/pointwise_weights
+// (1,1,C*M,K), then as for Conv2d. options.l2_weights applies to both weights.
 ValueId SeparableConv2d(NetBuilder& b, ValueId x, std::string_view name,
                         const SeparableGeometry& geometry, const LayerOptions& options);
 
-// `value` rounded to a multiple of 8, at least 8 and 0.9 * value: the widths of MobileNets.
+// Returns `value` rounded to a multiple of 8; the result is at least 8 and at least 0.9 * value.
+// MobileNets round their numbers of channels in this way.
 int64_t MakeDivisible(double value);
 
-// x times a gate for each channel (Hu et al. 2018): NAME/Conv to MakeDivisible(C/4) channels with
-// ReLU and NAME/Conv_1 back, on the mean of the map. `layer` gives weights and biases.
+// Squeeze-and-excitation (Hu et al. 2018): multiplies each channel of x (N,C,H,W) by a gate. The
+// gates are computed from the mean over the pixels: NAME/Conv (1x1, ReLU) reduces it to
+// MakeDivisible(C/4) channels, NAME/Conv_1 (1x1, hard sigmoid) expands it to C again. Weights,
+// biases and regularization are those of `layer`.
 ValueId SqueezeExcite(NetBuilder& b, ValueId x, std::string_view name, const LayerOptions& layer);
 
-// NAME/expand: 1x1 to `expansion` channels, left out where x has as many; NAME/depthwise;
-// NAME/project: 1x1, linear (Sandler et al. 2018). Fused: one convolution of the window in place of
-// the first two (Gupta & Akin 2020).
+// An inverted residual block (Sandler et al. 2018) consists of three convolutions:
+//   NAME/expand     1x1, to `expansion` channels; left out if x has that many
+//   NAME/depthwise  with the window and the stride
+//   NAME/project    1x1, to `outputs` channels, without activation
+// In a fused block (Gupta & Akin 2020), NAME/expand has the window and the stride, and there is no
+// NAME/depthwise.
 struct InvertedResidualGeometry {
   int64_t expansion, outputs;
   Window window = 3;
   int64_t stride = 1;
-  bool squeeze_excite = false;  // behind the depthwise convolution
+  bool squeeze_excite = false;  // after the depthwise convolution
   bool fused = false;
-  bool residual = true;  // adds x where the stride is 1 and the shapes agree
+  bool residual = true;  // whether x is added to the output if the stride is 1 and the shapes agree
 };
+// The results of the convolutions; kNone for those that the block does not have.
 struct InvertedResidualParts {
-  ValueId expansion = kNone, depthwise = kNone;  // where the block has them
+  ValueId expansion = kNone, depthwise = kNone;
   ValueId output = kNone;
 };
 InvertedResidualParts InvertedResidual(NetBuilder& b, ValueId x, std::string_view name,
                                        const InvertedResidualGeometry& geometry,
                                        const LayerOptions& layer);
 
-// x (N,C), NAME/weights (C,K) -> (N,K)
+// Matrix product, then bias or batch norm, then activation: x (N,C) -> (N,outputs).
+// Variables: NAME/weights (C,K), then as for Conv2d.
 ValueId FullyConnected(NetBuilder& b, ValueId x, std::string_view name, int64_t outputs,
                        const LayerOptions& options);
 
-// NAME/[gamma], beta, moving_mean, moving_variance; normalization, then the activation.
+// Batch normalization, then activation; keeps the shape. Variables: NAME/gamma (if
+// options.gamma), NAME/beta, NAME/moving_mean, NAME/moving_variance, each (C).
 ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNormOptions& options,
                   Activation activation = Activation::kNone);
 
-// The parts around a layer's linear one, in the current scope. Biases: kNone under a batch norm.
-ValueId Biases(NetBuilder& b, int64_t outputs, const LayerOptions& options);
+// These are for the implementation of layers with weights; they use the current scope.
+// Adds the biases of a layer and returns them; kNone if it has batch norm or no biases.
+ValueId AddBiases(NetBuilder& b, int64_t outputs, const LayerOptions& options);
+// Appends the batch norm, if the layer has one, and the activation.
 ValueId NormalizeAndActivate(NetBuilder& b, ValueId x, const LayerOptions& options);
 ValueId Activate(NetBuilder& b, ValueId x, Activation activation);
 
@@ -125,21 +144,23 @@ struct PoolGeometry {
   int64_t stride = 2;
   Pad pad = Pad::kValid;
 };
-// (N,C,H,W) -> (N,C,P,Q); an average divides by the pixels that the window really covers.
+// Pooling: (N,C,H,W) -> (N,C,P,Q). Padding is ignored: an average divides by the number of pixels
+// of the image that the window covers.
 ValueId MaxPool2d(NetBuilder& b, ValueId x, std::string_view name, const PoolGeometry& geometry);
 ValueId AveragePool2d(NetBuilder& b, ValueId x, std::string_view name,
                       const PoolGeometry& geometry);
-// (N,C,H,W) -> (N,C,1,1), the mean over the map.
+// The mean over all pixels: (N,C,H,W) -> (N,C,1,1)
 ValueId GlobalAveragePool(NetBuilder& b, ValueId x, std::string_view name);
 
 // Local response normalization over channels, with CifarNet's constants (the default of
-// LrnAttributes).
+// LrnAttributes). Keeps the shape.
 ValueId Lrn(NetBuilder& b, ValueId x, std::string_view name);
 
-// The identity unless the model is built for training with dropout.
+// Dropout that keeps each element with probability `keep`, if the model is built for training with
+// dropout. Otherwise it returns x.
 ValueId Dropout(NetBuilder& b, ValueId x, std::string_view name, double keep = 0.5);
 
-// (N,C,H,W) -> (N,H*W*C), channels fastest.
+// (N,C,H,W) -> (N,H*W*C); the channels of a pixel are adjacent.
 ValueId Flatten(NetBuilder& b, ValueId x, std::string_view name);
 
 // (N,C,1,1) -> (N,C)
@@ -148,18 +169,21 @@ ValueId Squeeze(NetBuilder& b, ValueId x, std::string_view name);
 // (N,K) -> probabilities (N,K)
 ValueId Softmax(NetBuilder& b, ValueId x, std::string_view name);
 
-// "conv", "conv_1", "conv_2", …: TensorFlow's names of layers that a net does not name.
+// Returns the name that TensorFlow gives to unnamed layer number `number`: "conv", "conv_1",
+// "conv_2", ...
 std::string Numbered(std::string_view name, int64_t number);
 
-// x (N,C,1,1): dropout and the 1x1 convolution Logits/NAME. End points Logits and Predictions.
+// The head of MobileNets, for x (N,C,1,1): dropout, then the 1x1 convolution Logits/NAME. Adds the
+// end points Logits and Predictions.
 NetOutput PooledHead(NetBuilder& b, ValueId x, std::string_view name, double keep,
                      const LayerOptions& layer);
 
-// Dense layers in the form of convolutions, with dropout between: fc6 over the whole map, fc7, fc8
-// (the logits). Shared by AlexNet, OverFeat and VGG.
+// The head of AlexNet, OverFeat and VGG: three dense layers, implemented as convolutions, with
+// dropout between them. fc6 covers the whole map; fc7; fc8 gives the logits. `last` are the options
+// of fc8, `dense` those of the others.
 struct DenseGeometry {
-  int64_t window;  // of fc6: the size of the map
-  int64_t fc6, fc7;
+  int64_t window;    // of fc6: height and width of the map x
+  int64_t fc6, fc7;  // output channels
 };
 NetOutput ConvolutionalHead(NetBuilder& b, ValueId x, const DenseGeometry& geometry,
                             const LayerOptions& dense, const LayerOptions& last);

@@ -1,4 +1,4 @@
-// What a caller asks of a net and gets back: a graph with its inputs, losses and results.
+// ModelOptions and Model: the arguments and the result of building a net.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,32 @@ namespace carole::nets {
 
 struct ModelOptions {
   int64_t batch_size = 32;  // of this rank
-  int64_t image_size = 0;   // pixels of height and width; 0: the net's default
+  int64_t image_size = 0;   // height and width in pixels; 0: the net's default
   int64_t channels = 0;     // 1 or 3; 0: the net's default
   int64_t num_classes = 0;  // 0: the net's default
-  bool training = false;    // batch statistics, dropout, auxiliary heads
-  bool dropout = true;      // false: dropout is the identity in training too
+  bool training = false;    // with batch statistics, dropout and auxiliary heads
+  bool dropout = true;      // false: no dropout, even in training
   double label_smoothing = 0;
-  std::optional<NormalizeAttributes> normalize;  // given: images are bytes, normalized first
-  DType compute = DType::kF32;
-  bool keep_end_points = false;  // every end point is an output: nothing is fused across it
+  // If set, the images are bytes, and the graph normalizes them first.
+  std::optional<NormalizeAttributes> normalize;
+  DType compute = DType::kF32;  // type of variables and results; kF64 for tests
+  // Whether every end point is an output of the graph. Then operations are not fused across it.
+  bool keep_end_points = false;
 };
 
-// What a net's build function returns.
+// What the build function of a net returns.
 struct NetOutput {
   ValueId logits = kNone;       // (N,K)
-  ValueId aux_logits = kNone;   // (N,K) of the auxiliary head, if the net has one
-  ValueId predictions = kNone;  // (N,K), if the net names them as an end point
+  ValueId aux_logits = kNone;   // (N,K) of the auxiliary head; kNone if the net has none
+  ValueId predictions = kNone;  // (N,K) if they are an end point of the net; else kNone
 };
 
-// Inputs of the graph: "images" (N,C,H,W), fp32 or bytes, "labels" (N) int32, "weights" (N).
-// Losses: "softmax_cross_entropy_loss", and in training with an auxiliary head "aux_loss" (times
-// 0.4). Outputs: losses and logits; without training the predictions too.
+// The graph of a net with its inputs, losses and outputs.
+//   Inputs:  "images" (N,C,H,W) fp32 or bytes; "labels" (N) int32; "weights" (N), the weight of
+//            each sample in the loss.
+//   Losses:  "softmax_cross_entropy_loss". In training, if the net has an auxiliary head, also
+//            "aux_loss", times 0.4.
+//   Outputs: losses and logits; for inference also the predictions.
 struct Model {
   std::unique_ptr<Graph> graph;
   ValueId logits = kNone;

@@ -1,4 +1,4 @@
-// What layers with weights share: bias, batch norm, activation.
+// The parts that layers with weights share: biases, batch norm, activation (layers.h).
 #include <algorithm>
 
 #include "nets/layers/layers.h"
@@ -7,7 +7,7 @@
 namespace carole::nets {
 namespace {
 
-constexpr double kLeastEpsilon = 1.001e-5;  // of TensorFlow's fused batch norm
+constexpr double kMinEpsilon = 1.001e-5;  // of TensorFlow's fused batch norm
 
 Variable ChannelVariable(const char* name, int64_t channels, double value) {
   return {.name = name,
@@ -35,7 +35,7 @@ LayerOptions LayerOptions::Linear() const {
   return linear;
 }
 
-ValueId Biases(NetBuilder& b, int64_t outputs, const LayerOptions& options) {
+ValueId AddBiases(NetBuilder& b, int64_t outputs, const LayerOptions& options) {
   if (options.batch_norm || !options.has_biases) return kNone;
   return b.AddVariable({.name = options.biases_name,
                         .tf_shape = {outputs},
@@ -54,9 +54,9 @@ ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNo
   in.moving_mean = AddStatistic(b, ChannelVariable("moving_mean", channels, 0));
   in.moving_variance = AddStatistic(b, ChannelVariable("moving_variance", channels, 1));
   const ValueId y = ops::BatchNorm(b.graph(), in,
-                                   {.epsilon = std::max(options.epsilon, kLeastEpsilon),
+                                   {.epsilon = std::max(options.epsilon, kMinEpsilon),
                                     .decay = options.decay,
-                                    .training = b.training()});
+                                    .training = b.is_training()});
   return Activate(b, y, activation);
 }
 

@@ -1,4 +1,4 @@
-// Pooling of layers.h.
+// The pooling layers of layers.h.
 #include "nets/layers/layers.h"
 #include "src/ops/ops.h"
 
@@ -17,7 +17,7 @@ ValueId Pool(NetBuilder& b, ValueId x, std::string_view name, const PoolGeometry
                                     .stride_h = stride,
                                     .stride_w = stride,
                                     .padding = PaddingOf(b.shape(x), pad, window, stride)};
-  return ops::Pool2d(b.graph(), x, attributes, b.training());
+  return ops::Pool2d(b.graph(), x, attributes, b.is_training());
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ ValueId Depthwise(NetBuilder& b, ValueId x, const SeparableGeometry& geometry,
       .stride_w = geometry.stride,
       .padding = PaddingOf(b.shape(x), geometry.pad, geometry.window, geometry.stride),
       .groups = inputs};
-  const ValueId bias = geometry.outputs == 0 ? Biases(b, outputs, options) : kNone;
+  const ValueId bias = geometry.outputs == 0 ? AddBiases(b, outputs, options) : kNone;
   return ops::Conv2d(b.graph(), x, w, bias, attributes);
 }
 
@@ -30,7 +30,7 @@ ValueId Pointwise(NetBuilder& b, ValueId x, int64_t outputs, const LayerOptions&
                                    .shape = {outputs, inputs, 1, 1},
                                    .initializer = options.weights,
                                    .l2_regularized = options.l2_weights});
-  return ops::Conv2d(b.graph(), x, w, Biases(b, outputs, options), {});
+  return ops::Conv2d(b.graph(), x, w, AddBiases(b, outputs, options), {});
 }
 
 }  // namespace

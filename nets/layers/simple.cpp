@@ -1,4 +1,4 @@
-// Layers without variables that are one operation each.
+// The layers of layers.h that have no variables and consist of one operation.
 #include <string>
 
 #include "nets/layers/layers.h"
@@ -14,7 +14,7 @@ ValueId Lrn(NetBuilder& b, ValueId x, std::string_view name) {
 
 ValueId Dropout(NetBuilder& b, ValueId x, std::string_view name, double keep) {
   const int64_t layer = b.NextDropoutLayer();
-  if (!b.dropout() || keep == 1) return x;
+  if (!b.uses_dropout() || keep == 1) return x;
   const auto scope = b.Enter(name);
   return ops::Dropout(b.graph(), x, {.keep = keep, .layer = layer});
 }

@@ -1,5 +1,6 @@
-// Arithmetic on arenas outside of graphs, for backends whose memory the host cannot touch. All of
-// it runs in the order of the kernels, and nothing waits but for hashes. fp32.
+// Arithmetic on the fp32 arenas of weights, gradients and optimizer slots, outside of graphs. It is
+// for backends whose memory the host cannot access. All functions enqueue their work in the order
+// of the kernels. Only Hashes() waits for the result.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,11 @@
 
 namespace carole {
 
-// Of a value's bits and its place: another bit there makes another sum, in whatever order it is
-// made.
-constexpr uint64_t HashOfValue(uint32_t bits, int64_t place) {
-  return SplitMix64(static_cast<uint64_t>(place) << 32 | bits);
+// Hashes one value, given its bits and its index. A range of values is hashed as the sum of these
+// hashes: it changes if one bit of a value changes, and it does not depend on the order of
+// summation.
+constexpr uint64_t HashOfValue(uint32_t bits, int64_t index) {
+  return SplitMix64(static_cast<uint64_t>(index) << 32 | bits);
 }
 
 class ArenaMath {
@@ -27,22 +29,23 @@ class ArenaMath {
   virtual void Swap(float* a, float* b, int64_t count) const = 0;
   // to += from
   virtual void Add(float* to, const float* from, int64_t count) const = 0;
-  // These look at a flag in the backend's memory.
-  //   to = from unless it is set
+  // to = from, unless *flag is set when the device gets there. `flag` is in device memory.
   virtual void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const = 0;
-  //   to -= rest * (to - from) if it is set
+  // Moving average: to -= one_minus_decay * (to - from), if *flag is set when the device gets
+  // there. `flag` is in device memory.
   virtual void UpdateAverage(const bool* flag, float* to, const float* from, int64_t count,
-                             float rest) const = 0;
+                             float one_minus_decay) const = 0;
   // to *= factor
   virtual void Scale(float* to, int64_t count, float factor) const = 0;
-  // Of each range the sum of HashOfValue() over its values. Waits for them.
+  // Returns for each range the sum of HashOfValue() over its values; indices start at 0 in each
+  // range. Waits for the result.
   virtual std::vector<uint64_t> Hashes(const float* arena,
                                        const std::vector<Segment>& ranges) const = 0;
-  // The job's memory outlives the updater.
+  // Makes an updater for this backend's memory. The memory in `job` must outlive it.
   virtual std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const = 0;
 
-  // Where all of it runs, for others that work on the memory: CUDA's number of the device, and the
-  // stream (a cudaStream_t).
+  // The CUDA device number and the stream (a cudaStream_t) on which everything above runs, for
+  // other libraries that work on the same memory.
   virtual int device() const = 0;
   virtual void* stream() const = 0;
 };

@@ -79,11 +79,11 @@ void Backend::SetPrecision(Precision precision) {
     activation_dtype_ = DType::kF32;
     return;
   }
-  throw ConfigError(
-      fmt::format("[precision] {}: {}", Name(precision),
-                  precision == Precision::kTf32
-                      ? "a format of GPUs, no CPU multiplies in it; use fp32 or bf16"
-                      : fmt::format("the {} backend does not compute in it; use fp32", name())));
+  throw ConfigError(fmt::format(
+      "[precision] {}: {}", Name(precision),
+      precision == Precision::kTf32
+          ? "only GPUs support this format; use --precision=fp32 or bf16"
+          : fmt::format("not supported by the {} backend; use --precision=fp32", name())));
 }
 
 DeviceMemory AllocateOnHost(size_t bytes) {
@@ -123,7 +123,7 @@ void Backend::Reorder(const Tensor& from, const Tensor& to) const {
   memory.workspace = workspace.get();
   kernel->Bind(memory);
   kernel->Run({});
-  Synchronize();  // the workspace goes
+  Synchronize();  // the kernel must not use its workspace any more when this returns
 }
 
 }  // namespace carole

@@ -1,9 +1,11 @@
-// The one interface to compute kernels. A backend makes a kernel for an operation and the layouts
-// of its inputs; the plan (graph/executable.h) gives the kernel its memory once, and runs it every
-// step.
+// The interface to compute kernels and to the memory that they work on.
 //
-// Backends: reference/ (plain loops, the oracle), onednn/ (CPU), cuda/ (GPU). All are tested by one
-// suite of cases (tests/backend/conformance_test.cpp).
+// A backend makes a kernel for one operation and the layouts of its inputs. An Executable
+// (src/graph/executable.h) gives the kernel its memory once and runs it in every step.
+//
+// Backends: reference/ (plain loops, the oracle of the tests), onednn/ (CPU), cuda/ (GPU). One
+// suite of cases tests all of them (tests/backend/conformance_test.cpp). Start reading with op.h,
+// then this file.
 #pragma once
 
 #include <functional>
@@ -19,49 +21,55 @@
 
 namespace carole {
 
-// What changes from run to run.
+// The arguments of kernels that change from run to run.
 struct RunContext {
+  // Seed, step and sample number are the key of the random numbers for dropout.
   uint64_t seed = 0;
-  int64_t step = 0;  // keys dropout
-  int64_t first_sample =
-      0;  // place in the global batch of row 0 (keys dropout, so that ranks change nothing)
-  // Rows of the batch that count, the first ones; 0 means all. kNoRows only with sum_over_ranks.
+  int64_t step = 0;
+  // Index of row 0 in the global batch. It makes dropout independent of the number of ranks.
+  int64_t first_sample = 0;
+  // The first `valid_rows` rows of the batch are samples, the others are filler; 0 means that all
+  // rows are samples. kNoRows (no row is a sample) is allowed only with sum_over_ranks.
   int64_t valid_rows = 0;
   static constexpr int64_t kNoRows = -1;
-  // Replaces the values, in the kernels' memory and order, by their sums over all ranks, the same
-  // bits everywhere. With it, training batch norm takes its statistics from the rows that count on
-  // any rank; without it, on this one.
+  // Replaces the values by their sums over all ranks; every rank gets the same bits. The values lie
+  // in device memory, and the sum runs in the order of the kernels. If this is set, batch norm
+  // takes its training statistics from the valid rows of all ranks, else from those of this rank.
   std::function<void(std::span<double>)> sum_over_ranks;
 };
 
-// Memory for one kernel, fixed for its lifetime. Absent places have data == nullptr.
+// The memory of one kernel, fixed for the kernel's lifetime. Absent inputs and outputs have
+// data == nullptr.
 struct KernelMemory {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
-  std::byte* workspace =
-      nullptr;  // workspace_bytes() bytes, aligned to Buffer::kAlignment, contents undefined
+  // workspace_bytes() bytes, aligned to Buffer::kAlignment, with undefined contents.
+  std::byte* workspace = nullptr;
 };
 
-// One operation ready to run. Not thread-safe; runs on the caller's thread and the backend's own.
+// One operation that is ready to run. Not thread-safe. Runs on the caller's thread and on the
+// backend's own threads.
 class Kernel {
  public:
   virtual ~Kernel() = default;
 
-  // The layouts that the kernel reads and writes; the plan reorders where they differ from what
-  // there is. An input whose spec had layout Any (a parameter that nobody has placed yet) gets the
-  // kernel's choice.
+  // The layouts that the kernel reads and writes. The Executable inserts a reorder if a tensor has
+  // another layout. For an input that was specified with layout Any (a parameter without a layout
+  // so far), this is the layout that the kernel chose.
   const std::vector<Layout>& input_layouts() const { return input_layouts_; }
   const std::vector<Layout>& output_layouts() const { return output_layouts_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
 
-  // The input whose memory this output may take over (same bytes, element by element), or -1.
+  // The index of the input whose memory this output may overwrite, or -1. Both have the same size,
+  // and element i of the output needs only element i of that input.
   virtual int InPlaceInput(int output) const {
     (void)output;
     return -1;
   }
 
-  // Called once, before the first Run().
+  // Sets the memory. Called once, before the first Run().
   virtual void Bind(const KernelMemory& memory) = 0;
+  // Computes the outputs. On a device, only enqueues the work (see Backend::Synchronize()).
   virtual void Run(const RunContext& context) = 0;
 
  protected:
@@ -70,89 +78,102 @@ class Kernel {
   size_t workspace_bytes_ = 0;
 };
 
-// Which 3x3 convolutions go by Winograd's algorithm.
+// Which 3x3 convolutions use Winograd's algorithm.
 enum class Winograd : uint8_t {
   kNever,
-  kWhereFaster,
-  kWherePossible  // for tests
+  kIfFaster,
+  kIfPossible  // for tests
 };
 
-// What plans store activations and their gradients in, and what convolutions and products multiply
-// (op.h). Weights and what belongs to them stay fp32; kTf32 stores fp32 and rounds what is
-// multiplied.
+// The number format in which activations and their gradients are stored, and in which convolutions
+// and matrix products multiply (see op.h). Weights and everything that belongs to them stay fp32.
+// kTf32 stores fp32 and rounds only the factors of products.
 enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16 };
 std::string_view Name(Precision precision);
-// Throws ConfigError that names what there is.
+// Throws ConfigError, which lists the known names, if there is no such precision.
 Precision ParsePrecision(std::string_view name);
-DType ActivationType(Precision precision);  // in which activations are stored
+DType ActivationType(Precision precision);  // the type in which activations are stored
 
-// Memory that kernels can work on, freed with the last copy of the pointer.
+// Memory that kernels can work on: host memory for CPU backends, GPU memory for CUDA. It is freed
+// with the last copy of the pointer.
 using DeviceMemory = std::shared_ptr<std::byte>;
 
-// Of a Buffer.
+// Host memory from a Buffer: zeroed and aligned to Buffer::kAlignment.
 DeviceMemory AllocateOnHost(size_t bytes);
 
-// Kernels to be run again and again, all at once, in the memory that they were given. Ends before
-// them and the backend.
-class Recording {
+// A sequence of kernel launches that was captured once and can be replayed with one call (a CUDA
+// graph). It uses the memory that its kernels were bound to. Must be destroyed before these kernels
+// and the backend.
+class CapturedWork {
  public:
-  virtual ~Recording() = default;
-  // In the order of the kernels; waits for nothing.
+  virtual ~CapturedWork() = default;
+  // Enqueues the captured work after the work that was enqueued so far. Does not block.
   virtual void Replay() = 0;
 };
 
-// What a device tells the host without being waited for. Ends before the backend.
+// An asynchronous copy of a fixed number of bytes from the device to the host. Must be destroyed
+// before the backend.
 class Download {
  public:
   virtual ~Download() = default;
-  // Copies as many bytes as it was made for, in the order of the kernels; waits for nothing.
+  // Enqueues a copy from `device` after the kernels that were enqueued so far. Does not block.
   virtual void Begin(const std::byte* device) = 0;
-  // The bytes of the last Begin(), which this waits for; valid until the next.
+  // Waits for the copy of the last Begin() and returns its bytes. They are valid until the next
+  // Begin().
   virtual const std::byte* Wait() = 0;
 };
 
 class ArenaMath;  // arena_math.h
 
+// Makes kernels and owns the order in which they run. All work is enqueued in one order, "the order
+// of the kernels"; on a GPU this is one stream, on the CPU each call has finished when it returns.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
 
-  // For plans that are made from now on. Throws ConfigError that says why it cannot be had here;
-  // this one can fp32 only.
+  // Sets the precision of the Executables that are made from now on. The default implementation
+  // accepts fp32 only. Throws ConfigError, which says why, if the precision is not available here.
   virtual void SetPrecision(Precision precision);
   DType activation_dtype() const { return activation_dtype_; }
-  // Of plans that are made from now on: which convolutions take Winograd's algorithm, several times
-  // coarser than fp32's direct sums and faster. A GPU's library decides for itself.
+  // Says which convolutions of the Executables that are made from now on use Winograd's algorithm.
+  // It is faster than direct fp32 sums, and its rounding errors are several times larger. On a GPU
+  // the library decides, and this has no effect.
   void UseWinograd(Winograd use) { winograd_ = use; }
 
-  // Zeroed, aligned to Buffer::kAlignment. Throws DeviceMemoryError when there is not so much.
-  // Where !on_host(), only kernels and copies may touch it.
+  // Returns memory for kernels, zeroed and aligned to Buffer::kAlignment. If !on_host(), only
+  // kernels and the copies below may access it. Throws DeviceMemoryError if there is not enough.
   virtual DeviceMemory Allocate(size_t bytes) const;
+  // Whether the host may access the memory that Allocate() returns.
   virtual bool on_host() const { return true; }
-  // The same for tests: slow, but the host may touch it too while no kernel runs.
+  // As Allocate(), for tests: slow memory that the host may access too while no kernel runs.
   virtual DeviceMemory AllocateShared(size_t bytes) const { return Allocate(bytes); }
 
-  // The host's own, zeroed, from which Upload() is fast.
+  // Returns zeroed host memory from which Upload() is fast (pinned memory).
   virtual DeviceMemory AllocateStaging(size_t bytes) const;
-  // What Allocate() has left; nothing where that is not known.
+  // The bytes that Allocate() has left, or nullopt if that is not known.
   virtual std::optional<size_t> FreeBytes() const { return std::nullopt; }
 
-  // Between kernels' memory and the host's, in the order of the kernels. On return the host's bytes
-  // are there, or have been read.
+  // Copy between device and host memory, in the order of the kernels. They return when the host's
+  // bytes have been written or read.
   virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
   virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
-  // Within kernels' memory, in the order of the kernels.
+  // Copies within device memory, in the order of the kernels.
   void Copy(std::byte* to, const std::byte* from, size_t bytes) const;
-  // Null where on_host(): there is nothing to wait for.
+  // Returns a Download of `bytes` bytes; null if on_host(), where nothing has to be copied.
   virtual std::unique_ptr<Download> MakeDownload(size_t bytes) const {
     (void)bytes;
     return nullptr;
   }
-  // CopyFromHost() beside the kernels, in the order of uploads, for kernels that are run after the
-  // next BeginReading(). Comes after the kernels before the last EndReading(), and no others. The
-  // host's bytes must stay as they are until WaitForUploads() has returned.
+
+  // Uploads: copies from the host that overlap with kernels. The kernels that read the uploaded
+  // bytes are enqueued between BeginReading() and EndReading().
+  //   * BeginReading() makes later kernels wait for all uploads so far.
+  //   * EndReading() makes later uploads wait for all kernels so far, because these may still read
+  //     the bytes that will be overwritten. Uploads wait for no other kernels.
+  //   * Uploads run in the order of their calls. The host's bytes must not change until
+  //     WaitForUploads() has returned.
   virtual void Upload(std::byte* device, const std::byte* host, size_t bytes) const {
     CopyFromHost(device, host, bytes);
   }
@@ -160,83 +181,95 @@ class Backend {
   virtual void BeginReading() const {}
   virtual void EndReading() const {}
 
-  // Records what `enqueue` runs of kernels and of ArenaMath, and sums of it, instead of running it.
-  // Null where the backend cannot. Must stay out of it: copies to and from the host, and what
-  // brings a step's numbers, BeginRun(), Updater::BeginStep() and ArenaMath::UpdateAverage().
-  virtual bool CanRecord() const { return false; }
-  virtual std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const {
+  // Captures the work that `enqueue` enqueues instead of running it: kernels, ArenaMath, and sums
+  // of collectives. Returns null if !CanCapture(). `enqueue` must not copy to or from the host, nor
+  // call BeginRun(), Updater::BeginStep() or ArenaMath::UpdateAverage(): these bring the numbers of
+  // one step, which a replay would repeat.
+  virtual bool CanCapture() const { return false; }
+  virtual std::unique_ptr<CapturedWork> Capture(const std::function<void()>& enqueue) const {
     (void)enqueue;
     return nullptr;
   }
 
-  // What is done to arenas outside of graphs; null where on_host(): there anybody can do it.
+  // Arithmetic on device memory outside of graphs; null if on_host(), where callers do it
+  // themselves.
   virtual const ArenaMath* arena_math() const { return nullptr; }
 
-  // Before the kernels of a run.
+  // Brings the context to the device. Called before the kernels of each run.
   virtual void BeginRun(const RunContext& context) const { (void)context; }
-  // Returns when all kernels that were run are done; throws DeviceError where one failed.
+  // Waits until all kernels that were enqueued have finished. Throws DeviceError if one failed.
   virtual void Synchronize() const {}
 
-  // Whether MakeKernel can make this; rewrites ask before they fuse.
+  // Whether MakeKernel() can make a kernel for `spec`. Rewrites ask this before they fuse.
   virtual bool Supports(const OpSpec& spec) const = 0;
 
-  // Throws InternalError when !Supports(spec).
+  // Makes a kernel. Throws InternalError if !Supports(spec).
   virtual std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const = 0;
 
-  // Copies between any two layouts of one shape, and from fp32 to a narrower type or back. Returns
-  // when that is done.
+  // Copies a tensor to another layout, or from fp32 to a 16-bit type or back. The shapes are equal.
+  // Returns when the copy has finished.
   void Reorder(const Tensor& from, const Tensor& to) const;
 
-  // Worker threads that kernels use.
+  // Number of worker threads that kernels use.
   virtual int threads() const = 0;
-  // About so many operations of convolutions take the time in which a byte is moved.
-  virtual double FlopsOfByte() const { return 10; }
+  // The approximate number of floating-point operations that a convolution does in the time that it
+  // takes to move one byte.
+  virtual double FlopsPerByte() const { return 10; }
 
  protected:
   DType activation_dtype_ = DType::kF32;
-  Winograd winograd_ = Winograd::kWhereFaster;
+  Winograd winograd_ = Winograd::kIfFaster;
 };
 
-// Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else). bf16 and fp16
-// are modeled: stored rounded, computed in fp32.
+// The reference backend: plain loops in the dtype of the tensors. fp64 serves to check the other
+// backends. bf16 and fp16 are emulated: values are stored rounded and computed in fp32.
 std::unique_ptr<Backend> MakeReferenceBackend(int threads);
 
-// oneDNN and our own vector kernels, fp32 or bf16. Throws ConfigError when the program was built
-// without oneDNN.
+// The CPU backend: oneDNN and our own vector kernels, in fp32 or bf16. Throws ConfigError if the
+// program was built without oneDNN.
 std::unique_ptr<Backend> MakeOneDnnBackend(int threads);
 bool OneDnnAvailable();
 
-// cuDNN, cuBLASLt and our own kernels on one GPU, in every precision that it multiplies in. They
-// live in a library of their own, libcarole_cuda.so beside the program, which is loaded when it is
-// asked for: so the program starts where there is no CUDA, and what is missing is said in one line.
+// The GPU backend: cuDNN, cuBLASLt and our own kernels on one GPU, in every precision that the GPU
+// supports. Its code is in a separate library, libcarole_cuda.so, next to the program. The library
+// is loaded on first use, so that the program also starts on machines without CUDA and can say in
+// one line what is missing.
 struct CudaOptions {
-  int device = 0;            // among those that CUDA_VISIBLE_DEVICES lets through
-  bool times_plans = false;  // for the fastest convolutions, kept in a file (core/choice_cache.h)
-  bool takes_optional = false;  // for tests: what else timing would choose, wherever it is possible
+  int device = 0;  // number among the GPUs that CUDA_VISIBLE_DEVICES shows
+  // Times alternatives to find the fastest convolutions, and keeps the answers in a file
+  // (src/core/files/tuning_cache.h).
+  bool autotune = false;
+  // For tests: uses each alternative that timing could choose, whenever it is possible.
+  bool force_optional_kernels = false;
 };
-// Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
+// Throws ConfigError if the library or one that it needs is missing, DeviceError if there is no
 // such GPU or its driver is too old.
 std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options);
-int CountGpus();       // of this process; throws as MakeCudaBackend()
-bool HasCudaDriver();  // loads nothing else
+int CountGpus();       // the GPUs that this process sees; throws as MakeCudaBackend() does
+bool HasCudaDriver();  // whether NVIDIA's driver is installed; loads no other library
 
-std::string WhyNoGpu();  // why there is no GPU to use; empty when there is one
+// Says why no GPU can be used; empty if one can.
+std::string GpuUnavailableReason();
 
-// The backends that train.
+// A backend that --backend can name.
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
-  std::string (*problem)();  // why it cannot be had here; empty when it can
+  std::string (*unavailable_reason)();  // why it cannot be used here; empty if it can
 };
-// On any machine, the fastest first.
+// The backends for machines without a GPU, the fastest first.
 inline constexpr BackendEntry kBackends[] = {
     {.name = "onednn",
      .make = MakeOneDnnBackend,
-     .problem = [] { return std::string(OneDnnAvailable() ? "" : "built without oneDNN"); }},
-    {.name = "reference", .make = MakeReferenceBackend, .problem = [] { return std::string(); }},
+     .unavailable_reason =
+         [] { return std::string(OneDnnAvailable() ? "" : "built without oneDNN"); }},
+    {.name = "reference",
+     .make = MakeReferenceBackend,
+     .unavailable_reason = [] { return std::string(); }},
 };
-// On the first GPU.
-inline constexpr BackendEntry kCudaBackend = {
-    .name = "cuda", .make = [](int) { return MakeCudaBackend({}); }, .problem = WhyNoGpu};
+// The backend for the first GPU.
+inline constexpr BackendEntry kCudaBackend = {.name = "cuda",
+                                              .make = [](int) { return MakeCudaBackend({}); },
+                                              .unavailable_reason = GpuUnavailableReason};
 
 }  // namespace carole

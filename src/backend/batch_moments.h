@@ -1,5 +1,5 @@
-// Two numbers for each channel of a batch norm, and how many pixels are behind them: the message
-// that ranks sum where statistics are those of all ranks' rows.
+// The buffer that ranks sum for batch norm over all ranks (RunContext::sum_over_ranks): two sums
+// for each channel, and the number of pixels that were summed.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace carole {
 
-// A view of Size(channels) doubles.
+// A view of Size(channels) doubles: all first(c), then all second(c), then count(). Does not own
+// the memory.
 class ChannelSums {
  public:
   static size_t Size(int64_t channels) { return static_cast<size_t>(2 * channels + 1); }
@@ -29,15 +30,17 @@ class ChannelSums {
   int64_t channels_;
 };
 
-// first: mean, second: sum of squared deviations from it, of this rank's pixels; afterwards of all
-// ranks' pixels. The sums of x and x^2 that travel lose nothing that fp32 has, since they are
-// doubles: what cancels is (mean / deviation)^2 * 1e-16.
-inline void JoinMomentsOfRanks(const RunContext& context, const ChannelSums& moments) {
-  const double mine = moments.count();
+// Replaces the moments of this rank's pixels by those of all ranks' pixels. first(c) is the mean,
+// second(c) the sum of squared deviations from the mean. Collective: every rank must call it.
+//
+// The ranks exchange the sums of x and x^2 as doubles. Cancellation costs a relative error of
+// (mean / deviation)^2 * 1e-16, which is below the precision of fp32.
+inline void CombineMomentsOverRanks(const RunContext& context, const ChannelSums& moments) {
+  const double local_count = moments.count();
   for (int64_t c = 0; c < moments.channels(); ++c) {
     const double mean = moments.first(c);
-    moments.first(c) = mine * mean;
-    moments.second(c) += mine * mean * mean;
+    moments.first(c) = local_count * mean;
+    moments.second(c) += local_count * mean * mean;
   }
   context.sum_over_ranks(moments.all());
   const double n = moments.count();

@@ -1,4 +1,4 @@
-// Sizes of a convolution, read once from its specification.
+// The sizes of a convolution, and which pixels of x and y belong together.
 #pragma once
 
 #include "src/backend/op.h"
@@ -6,6 +6,7 @@
 
 namespace carole {
 
+// The constructor checks that the shapes fit together. Throws InternalError if they do not.
 struct Conv2dGeometry {
   int64_t n, c, h, w;  // x (N,C,H,W)
   int64_t k, p, q;     // y (N,K,P,Q)
@@ -36,24 +37,25 @@ struct Conv2dGeometry {
   }
 
   constexpr bool IsDepthwise() const { return a.groups == c && c > 1; }
-  // y pixel i depends on x pixel i only.
+  // Whether pixel i of y depends on pixel i of x only.
   constexpr bool IsPointwise() const {
     return r == 1 && s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.padding == Padding{};
   }
   constexpr int64_t group_c() const { return c / a.groups; }
   constexpr int64_t group_k() const { return k / a.groups; }
-  constexpr int64_t rows() const { return n * p; }        // rows of pixels of y, of all images
-  constexpr int64_t pixels() const { return n * p * q; }  // pixels of y, of all images
-  constexpr int64_t taps() const { return r * s; }
+  constexpr int64_t rows() const { return n * p; }        // rows of pixels in all images of y
+  constexpr int64_t pixels() const { return n * p * q; }  // pixels in all images of y
+  constexpr int64_t taps() const { return r * s; }        // filter elements for each channel pair
 
-  // The pixel of x under a tap of the filter; may lie outside [0, h) or [0, w).
+  // The row or column of x that a tap of the filter reads for row or column `out` of y. It may lie
+  // outside [0, h) or [0, w), in the padding.
   constexpr int64_t InputRow(int64_t out, int64_t tap) const {
     return out * a.stride_h + tap * a.dilation - a.padding.top;
   }
   constexpr int64_t InputColumn(int64_t out, int64_t tap) const {
     return out * a.stride_w + tap * a.dilation - a.padding.left;
   }
-  // The row or column of y that reads row or column `in` of x through a tap, or -1.
+  // The row or column of y that reads row or column `in` of x through this tap, or -1 if none does.
   constexpr int64_t OutputRow(int64_t in, int64_t tap) const {
     return Output(in + a.padding.top - tap * a.dilation, a.stride_h, p);
   }

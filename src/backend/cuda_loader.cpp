@@ -1,4 +1,4 @@
-// Loads libcarole_cuda.so.
+// Loads libcarole_cuda.so, which contains the CUDA backend, on first use.
 #include <dlfcn.h>
 
 #include "src/backend/backend.h"
@@ -8,15 +8,17 @@
 namespace carole {
 namespace {
 
-// What src/backend/cuda/backend.cpp exports.
+// Returns a function that src/backend/cuda/backend.cpp exports. Throws ConfigError if the library
+// or one that it needs is missing.
 template <typename Function>
 Function* Load(const char* name) {
   return LoadFunction<Function>(
       {.tag = "cuda",
        .library = "libcarole_cuda.so",
-       .without = "it was built without CUDA; use --backend=onednn, or build where the CUDA "
-                  "toolkit and cuDNN 9 are",
-       .needs = "cuDNN 9 and cuBLAS"},
+       .if_missing =
+           "it was built without CUDA; use --backend=onednn, or build on a machine with the "
+           "CUDA toolkit and cuDNN 9",
+       .dependencies = "cuDNN 9 and cuBLAS"},
       name);
 }
 
@@ -31,8 +33,8 @@ int CountGpus() { return Load<int()>("carole_count_gpus")(); }
 
 bool HasCudaDriver() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr; }
 
-std::string WhyNoGpu() {
-  if (!HasCudaDriver()) return "no GPU: this machine has no driver of NVIDIA's (libcuda.so.1)";
+std::string GpuUnavailableReason() {
+  if (!HasCudaDriver()) return "no GPU: the NVIDIA driver (libcuda.so.1) is not installed";
   try {
     return CountGpus() > 0 ? "" : "no GPU";
   } catch (const Error& error) {

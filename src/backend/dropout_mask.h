@@ -1,4 +1,5 @@
-// The bits of dropout, the same in every backend and for every split of the global batch.
+// Dropout's mask. It is the same in every backend and for every split of the global batch among
+// ranks.
 #pragma once
 
 #include <cmath>
@@ -9,12 +10,14 @@
 
 namespace carole {
 
-// Says which elements of an activation are kept. An element, or with per_row each element of a row,
-// stays when the uniform of its random word is below keep(). Cheap to make; not thread-safe: one
-// for each range of elements. Ask in ascending order, since four neighbors share a block of words.
+// Decides which elements of an activation are kept. Each element, or each row with per_row, has one
+// random 32-bit word, which gives a uniform number in [0, 1). The element or row is kept if that
+// number is below keep(). Cheap to make. Not thread-safe: make one for each range of elements. Ask
+// for elements in ascending order, because four neighbors share one block of the random generator.
 class DropoutMask {
  public:
-  // shape (N,…) is the local activation, whose row 0 is sample context.first_sample.
+  // shape (N,…) is that of the local activation. Its row 0 is sample context.first_sample of the
+  // global batch.
   DropoutMask(const RunContext& context, const DropoutAttributes& attributes, const Shape& shape)
       : row_(RowSize(shape)),
         per_row_(attributes.per_row),
@@ -24,9 +27,9 @@ class DropoutMask {
              static_cast<uint64_t>(context.step), static_cast<uint64_t>(attributes.layer)) {}
 
   double keep() const { return keep_; }
-  // An element stays when the upper 24 bits of its word are below this.
+  // An element is kept if the upper 24 bits of its word are below this.
   uint32_t threshold() const { return threshold_; }
-  // The word of element 0, with per_row of row 0; the others follow.
+  // The number of the word of element 0 (of row 0 with per_row). The words of the others follow.
   uint64_t first_word() const { return first_; }
   const Rng& rng() const { return rng_; }
 
@@ -39,7 +42,7 @@ class DropoutMask {
  private:
   static int64_t RowSize(const Shape& shape) { return shape.size() / shape[0]; }
 
-  int64_t row_;  // elements
+  int64_t row_;  // elements of one row
   bool per_row_;
   uint64_t first_;
   double keep_;

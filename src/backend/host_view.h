@@ -1,4 +1,4 @@
-// Kernels' memory where the host can touch it: for what is done seldom.
+// Access of the host to device memory, for rare operations such as saving a checkpoint.
 #pragma once
 
 #include <span>
@@ -8,10 +8,11 @@
 
 namespace carole {
 
-// The memory itself where the backend is on_host(), else a copy made now.
+// A view of device memory that the host can read and write. It is the memory itself if the backend
+// is on_host(), else a copy that the constructor makes.
 class HostView {
  public:
-  // Backend and memory outlive this.
+  // `backend` and `memory` must outlive this.
   HostView(const Backend& backend, std::byte* memory, size_t bytes)
       : backend_(backend), memory_(memory), data_(memory), bytes_(bytes) {
     if (backend.on_host()) return;
@@ -28,7 +29,7 @@ class HostView {
     return {reinterpret_cast<T*>(data_), bytes_ / sizeof(T)};
   }
 
-  // Puts back what was changed.
+  // Copies the view back to device memory, after changes.
   void Store() const {
     if (data_ != memory_) backend_.CopyFromHost(memory_, data_, bytes_);
   }

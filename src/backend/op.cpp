@@ -2,23 +2,23 @@
 
 namespace carole {
 
-bool IsActivationInput(OpKind kind, size_t place) {
-  using Norm = BatchNormPlaces;
-  using Back = BatchNormBackwardPlaces;
+bool IsActivationInput(OpKind kind, size_t index) {
+  using Norm = BatchNormIndices;
+  using Back = BatchNormBackwardIndices;
   switch (kind) {
     case OpKind::kConv2d:
-      return place == Conv2dPlaces::kX || place == Conv2dPlaces::kResidual;
+      return index == Conv2dIndices::kX || index == Conv2dIndices::kResidual;
     case OpKind::kConv2dBackwardData:
-      return place != Conv2dBackwardDataPlaces::kW;
+      return index != Conv2dBackwardDataIndices::kW;
     case OpKind::kLinear:
     case OpKind::kLinearBackwardData:
-      return place == 0;
+      return index == 0;
     case OpKind::kBatchNorm:
-      return place == Norm::kX || place == Norm::kResidual;
+      return index == Norm::kX || index == Norm::kResidual;
     case OpKind::kBatchNormBackward:
-      return place <= Back::kY || place == Back::kDy2 || place == Back::kAddend;
+      return index <= Back::kY || index == Back::kDy2 || index == Back::kAddend;
     case OpKind::kPool2dBackward:
-      return place == 0;
+      return index == 0;
     case OpKind::kNormalize:
     case OpKind::kSoftmax:
     case OpKind::kSoftmaxCrossEntropy:
@@ -28,7 +28,7 @@ bool IsActivationInput(OpKind kind, size_t place) {
   }
 }
 
-bool IsActivationOutput(OpKind kind, size_t place) {
+bool IsActivationOutput(OpKind kind, size_t index) {
   switch (kind) {
     case OpKind::kConv2dBackwardFilter:
     case OpKind::kLinearBackwardFilter:
@@ -39,28 +39,30 @@ bool IsActivationOutput(OpKind kind, size_t place) {
     case OpKind::kPool2d:
     case OpKind::kConv2dBackwardData:
     case OpKind::kReluBackward:
-      return place == 0;
+      return index == 0;
     case OpKind::kBatchNormBackward:
-      return place == BatchNormBackwardPlaces::kDx || place == BatchNormBackwardPlaces::kDresidual;
+      return index == BatchNormBackwardIndices::kDx ||
+             index == BatchNormBackwardIndices::kDresidual;
     default:
       return true;
   }
 }
 
-bool IsFilterInput(OpKind kind, size_t place) {
+bool IsFilterInput(OpKind kind, size_t index) {
   switch (kind) {
     case OpKind::kConv2d:
     case OpKind::kConv2dBackwardData:
     case OpKind::kLinear:
     case OpKind::kLinearBackwardData:
-      return place == 1;
+      return index == 1;
     default:
       return false;
   }
 }
 
 bool CanWriteReluBitmask(const BatchNormAttributes& attributes, const Shape& y) {
-  constexpr int64_t kGrain = 2 * BatchNormAttributes::kReluBitmaskBits;  // 16 bytes in 16 bits, too
+  // Two bytes of the mask: 8 channels, which are 16 bytes in 16-bit types.
+  constexpr int64_t kGrain = 2 * BatchNormAttributes::kReluBitmaskBits;
   return attributes.training && attributes.relu && attributes.ceiling == 0 && y.rank() == 4 &&
          y[1] % kGrain == 0;
 }
@@ -71,16 +73,16 @@ Shape ReluBitmaskShape(const Shape& y) {
 
 bool HasReluBitmask(const OpSpec& spec) {
   if (spec.kind == OpKind::kBatchNorm)
-    return IsPresent(spec.outputs, BatchNormPlaces::kReluBitmask);
+    return IsPresent(spec.outputs, BatchNormIndices::kReluBitmask);
   return spec.kind == OpKind::kBatchNormBackward &&
-         IsPresent(spec.inputs, BatchNormBackwardPlaces::kReluBitmask);
+         IsPresent(spec.inputs, BatchNormBackwardIndices::kReluBitmask);
 }
 
-bool MasksByRelu(const OpSpec& spec) {
-  static_assert(+Conv2dBackwardDataPlaces::kReluY == +FilterGradientPlaces::kReluY);
-  const bool may =
+bool HasReluYInput(const OpSpec& spec) {
+  static_assert(+Conv2dBackwardDataIndices::kReluY == +FilterGradientIndices::kReluY);
+  const bool is_conv_gradient =
       spec.kind == OpKind::kConv2dBackwardData || spec.kind == OpKind::kConv2dBackwardFilter;
-  return may && IsPresent(spec.inputs, FilterGradientPlaces::kReluY);
+  return is_conv_gradient && IsPresent(spec.inputs, FilterGradientIndices::kReluY);
 }
 
 }  // namespace carole

@@ -1,11 +1,12 @@
-// A kernel that works on plain layouts: activations NHWC (rank 4), everything else row-major, but
-// where its constructor says otherwise.
+// Base class of kernels that work on plain layouts.
 #pragma once
 
 #include "src/backend/backend.h"
 
 namespace carole {
 
+// A kernel whose tensors have plain layouts: activations of rank 4 are NHWC, everything else is
+// row-major. Constructors of derived classes may change input_layouts_ and output_layouts_.
 class PlainKernel : public Kernel {
  public:
   explicit PlainKernel(const OpSpec& spec) : spec_(spec) {
@@ -17,7 +18,7 @@ class PlainKernel : public Kernel {
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
 
  protected:
-  // The elements of a place, or nullptr when it is absent.
+  // The elements of input or output number i, or nullptr if it is absent.
   template <typename T>
   T* in(size_t i) const {
     return IsPresent(spec_.inputs, i) ? memory_.inputs[i].as<T>() : nullptr;

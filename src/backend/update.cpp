@@ -6,10 +6,10 @@ namespace carole {
 
 std::vector<UpdateBlock> CutIntoBlocks(const UpdateJob& job) {
   std::vector<UpdateBlock> blocks;
-  size_t regularized = 0, copied = 0;  // the first segments that do not end before `at`
+  size_t regularized = 0, copied = 0;  // indices of the first segments that end after `at`
   for (int64_t at = 0; at < job.count; at = blocks.back().range.end) {
     UpdateBlock block{.range = {at, std::min(at + UpdateBlock::kElements, job.count)}};
-    // Whether the block lies in the segment, up to the next border of which it reaches.
+    // Says whether the segment contains `at`. Ends the block at the segment's next border.
     const auto is_in = [&](const Segment& segment) {
       const bool has_begun = segment.begin <= at;
       block.range.end = std::min(block.range.end, has_begun ? segment.end : segment.begin);
@@ -19,10 +19,10 @@ std::vector<UpdateBlock> CutIntoBlocks(const UpdateJob& job) {
       ++regularized;
     if (regularized < job.regularized.size() && is_in(job.regularized[regularized]))
       block.segment = static_cast<int>(regularized);
-    while (copied < job.copies.size() && job.copies[copied].of.end <= at) ++copied;
-    if (copied < job.copies.size() && is_in(job.copies[copied].of)) {
+    while (copied < job.copies.size() && job.copies[copied].range.end <= at) ++copied;
+    if (copied < job.copies.size() && is_in(job.copies[copied].range)) {
       const WeightCopy& copy = job.copies[copied];
-      block.copy = copy.memory + static_cast<size_t>(at - copy.of.begin) * SizeOf(copy.dtype);
+      block.copy = copy.memory + static_cast<size_t>(at - copy.range.begin) * SizeOf(copy.dtype);
     }
     blocks.push_back(block);
   }

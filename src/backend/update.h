@@ -1,5 +1,5 @@
-// What an optimizer does to the weights of an arena: the rules, and who applies them where the
-// kernels' memory is. Shared by src/optim, which knows the optimizers, and the backends.
+// Weight updates: the optimizers' rules and the interface that applies them in device memory.
+// src/optim implements the optimizers with it; the backends implement Updater.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace carole {
 
-inline constexpr int kMaxSlots = 2;  // numbers that a rule keeps beside each weight
+inline constexpr int kMaxSlots = 2;  // optimizer slots (state values) for each weight
 
-// One for each row of update_rules.h.
+// The rules of update_rules.h.
 enum class UpdateRule : uint8_t {
   kSgd,
   kMomentum,
@@ -23,19 +23,20 @@ enum class UpdateRule : uint8_t {
   kAdam,
   kAdagrad,
   kAdadelta,
-  kFtrl,       // power -0.5: square roots instead of powers
-  kFtrlPower,  // any power
+  kFtrl,       // with power -0.5, so that it needs square roots instead of powers
+  kFtrlPower,  // with any power
 };
 
-// What a rule reads beside the elements; calculated with in the type of the elements.
+// The numbers of one step that a rule reads in addition to weight, gradient and slots. The rule
+// rounds them to the type of the weights.
 struct UpdateCoefficients {
   double learning_rate = 0;
-  double gradient_scale = 1;  // gradients are multiplied with it before all else
+  double gradient_scale = 1;  // gradients are multiplied by it before anything else
   double momentum = 0;
-  double decay = 0, decay2 = 0;              // of averages of the gradient; decay2: of its square
+  double decay = 0, decay2 = 0;  // decay of the averages of the gradient and of its square
   double decay_power = 0, decay2_power = 0;  // decay^t, decay2^t
   double epsilon = 0;
-  double power = 0, l1 = 0, l2 = 0;  // ftrl's
+  double power = 0, l1 = 0, l2 = 0;  // FTRL
 };
 
 // Elements [begin, end) of an arena.
@@ -44,15 +45,16 @@ struct Segment {
   int64_t end = 0;
 };
 
-// Weights of a segment in a narrower type, which an Updater writes beside them.
+// A copy of some weights in a 16-bit type, for kernels. Update() writes it together with the
+// weights.
 struct WeightCopy {
-  Segment of;
-  DType dtype = DType::kBF16;  // or kF16, the same for all
+  Segment range;               // of the weights
+  DType dtype = DType::kBF16;  // or kF16; the same for all copies of one Updater
   std::byte* memory = nullptr;
 };
 
-// The memory that an Updater works on, `count` elements in each arena, and what stays from step to
-// step.
+// The memory that an Updater works on, and the settings that are the same in all steps. Each arena
+// has `count` elements. The lists of segments are in ascending order and do not overlap.
 struct UpdateJob {
   UpdateRule rule = UpdateRule::kSgd;
   DType dtype = DType::kF32;  // or kF64
@@ -60,47 +62,57 @@ struct UpdateJob {
   const std::byte* gradients = nullptr;
   std::byte* slots[kMaxSlots] = {};
   int64_t count = 0;
-  std::vector<Segment> regularized;  // with L2, by place, not overlapping
-  std::vector<WeightCopy> copies;    // by place, not overlapping; a host's Updater takes none
-  double weight_decay = 0;           // the rule sees scale * gradient + weight_decay * weight there
-  double clip_norm = 0;  // not 0: scale = clip_norm / max(clip_norm, norm of the gradient)
-  double trust = 0;  // not 0: each regularized segment has a rate of its own (update_rules::Trust)
+  std::vector<Segment> regularized;  // weights with L2 regularization
+  std::vector<WeightCopy> copies;    // must be empty for an Updater of the host
+  // In regularized segments, the rule gets scale * gradient + weight_decay * weight instead of
+  // scale * gradient.
+  double weight_decay = 0;
+  // Clipping by global norm, if not 0: scale = clip_norm / max(clip_norm, norm of the gradient).
+  double clip_norm = 0;
+  // The trust coefficient of LARS. If not 0, each regularized segment has its own learning rate
+  // (update_rules::TrustRatio).
+  double trust = 0;
 };
 
-// A piece of an arena that one thread, or block of threads, works on.
+// A piece of an arena that one thread (CPU) or one thread block (GPU) updates.
 struct UpdateBlock {
   Segment range;
-  int segment = -1;                           // of UpdateJob::regularized; -1: none
-  std::byte* copy = nullptr;                  // of its first element, where there are copies
-  static constexpr int64_t kElements = 4096;  // at most: weights, gradients and two slots of so
-                                              // many fit into the first caches
+  int segment = -1;           // index into UpdateJob::regularized; -1: none
+  std::byte* copy = nullptr;  // where the copy of the first element goes; null: no copy
+  // The largest size. Weights, gradients and two slots of this many elements fit into the L1 and L2
+  // caches.
+  static constexpr int64_t kElements = 4096;
 };
-// Covers [0, count), in order.
+// Cuts [0, count) into blocks, in ascending order. No block crosses the border of a segment or
+// copy.
 std::vector<UpdateBlock> CutIntoBlocks(const UpdateJob& job);
 
-// Of a step, in doubles.
+// Sums over the weights and gradients of one step, in double.
 struct UpdateSums {
-  double gradient_squares = 0;  // of the inspected gradients, before clipping
-  double weight_squares = 0;    // of the regularized weights before the update, if weight_decay
-  bool is_finite = true;        // all that was inspected was; else Update() did nothing
+  double gradient_squares = 0;  // sum over the inspected gradients, before clipping
+  double weight_squares = 0;    // sum over the regularized weights before the update; 0 if no decay
+  bool is_finite = true;  // whether everything inspected was finite; if not, Update() is a no-op
 };
 
-// Applies a rule to all weights at once, or to none. Used by one thread; the result depends on no
-// number of threads.
+// Applies an update rule to all weights, or to none if a gradient or the loss is not finite. Used
+// by one thread. The result does not depend on the number of threads that work.
+//
+// Call order in each step: BeginStep(), Inspect() and InspectLoss(), Update().
 class Updater {
  public:
   virtual ~Updater() = default;
 
-  // continues: on the step before, of which may not be known yet whether it was applied. If it was
-  // not, this one counts as not finite either.
+  // Starts a step. `continues`: this step is launched before it is known whether the previous one
+  // was applied. If the previous one was not applied, this one counts as not finite too.
   virtual void BeginStep(const UpdateCoefficients& coefficients, bool continues) = 0;
-  // Takes final gradients into the norm, each element at most once a step.
+  // Adds final gradients to the global norm and checks that they are finite. Each element is
+  // inspected at most once in each step.
   virtual void Inspect(Segment range) = 0;
-  // One number of the arenas' dtype that must be finite too.
+  // Checks that the loss is finite. `loss` is one number of the arenas' dtype.
   virtual void InspectLoss(const Tensor& loss) = 0;
-  // Once a step, after all that is to be inspected. Changes nothing where that is not finite.
+  // Updates the weights, or changes nothing if something inspected was not finite.
   virtual void Update() = 0;
-  // Of the step in progress, in the backend's memory.
+  // The current step's sums, in device memory.
   virtual const UpdateSums* sums() const = 0;
 };
 

@@ -1,7 +1,8 @@
-// The element-wise arithmetic of the optimizers, for CPUs and GPUs. Every rule is TensorFlow's,
-// operation by operation.
+// The element-wise arithmetic of the optimizers, for CPUs and GPUs. Every rule does the same
+// operations in the same order as TensorFlow's.
 //
-// What is compiled for several CPUs (carole_simd_source) gets a namespace of its own in each.
+// CPU sources are compiled once for each x86-64 level (carole_simd_source in CMake). Each of these
+// builds uses its own namespace, so that the linker does not mix them up.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,8 @@
 namespace carole::update_rules {
 inline namespace CAROLE_SIMD_NAMESPACE {
 
-// A rule takes weight and gradient, changes its slots a and b, and returns the new weight.
+// A rule is called with weight w, gradient g and the slots a and b. It updates the slots and
+// returns the new weight. kSlots says how many slots it uses.
 template <typename T>
 struct Sgd {
   static constexpr int kSlots = 0;
@@ -49,7 +51,8 @@ struct Nesterov {
   T rate, momentum;
 };
 
-// You et al. 2017, "Large batch training of convolutional networks"; the rate is the layer's own.
+// You et al. 2017, "Large batch training of convolutional networks". The learning rate is the
+// layer's own (see TrustRatio).
 template <typename T>
 struct Lars {
   static constexpr int kSlots = 1;
@@ -64,36 +67,37 @@ struct Lars {
 
 // Tieleman & Hinton 2012, lecture 6.5.
 template <typename T>
-struct RmsProp {  // a: mean square, b: momentum
+struct RmsProp {  // slots: a is the mean square, b the momentum
   static constexpr int kSlots = 2;
   constexpr explicit RmsProp(const UpdateCoefficients& c)
       : rate(T(c.learning_rate)),
         momentum(T(c.momentum)),
-        rest(T(1) - T(c.decay)),
+        one_minus_decay(T(1) - T(c.decay)),
         epsilon(T(c.epsilon)) {}
   constexpr T operator()(T w, T g, T& a, T& b) const {
-    a += (g * g - a) * rest;
+    a += (g * g - a) * one_minus_decay;
     b = b * momentum + g * rate / std::sqrt(a + epsilon);
     return w - b;
   }
-  T rate, momentum, rest, epsilon;
+  T rate, momentum, one_minus_decay, epsilon;
 };
 
-// Kingma & Ba 2015, "Adam", in the more efficient form of section 2.
+// Kingma & Ba 2015, "Adam", in the more efficient form of section 2. epsilon is added after the
+// square root and is not corrected for bias.
 template <typename T>
-struct Adam {  // a: mean, b: mean square; epsilon outside the root and not corrected for bias
+struct Adam {  // slots: a is the mean, b the mean square
   static constexpr int kSlots = 2;
   constexpr explicit Adam(const UpdateCoefficients& c)
       : rate(T(c.learning_rate) * std::sqrt(T(1) - T(c.decay2_power)) / (T(1) - T(c.decay_power))),
-        rest(T(1) - T(c.decay)),
-        rest2(T(1) - T(c.decay2)),
+        one_minus_decay(T(1) - T(c.decay)),
+        one_minus_decay2(T(1) - T(c.decay2)),
         epsilon(T(c.epsilon)) {}
   constexpr T operator()(T w, T g, T& a, T& b) const {
-    a += (g - a) * rest;
-    b += (g * g - b) * rest2;
+    a += (g - a) * one_minus_decay;
+    b += (g * g - b) * one_minus_decay2;
     return w - a * rate / (std::sqrt(b) + epsilon);
   }
-  T rate, rest, rest2, epsilon;
+  T rate, one_minus_decay, one_minus_decay2, epsilon;
 };
 
 // Duchi et al. 2011, "Adaptive subgradient methods".
@@ -103,7 +107,7 @@ struct Adagrad {
   constexpr explicit Adagrad(const UpdateCoefficients& c) : rate(T(c.learning_rate)) {}
   constexpr T operator()(T w, T g, T& a, T&) const {
     a += g * g;
-    // After a resume both are 0 in a layout's padding, and 0/0 must not get into the weights.
+    // In a layout's padding, a and g are 0 after a resume. 0/0 must not get into the weights.
     const T root = std::sqrt(a);
     return w - g * rate / (root == T(0) ? T(1) : root);
   }
@@ -112,31 +116,31 @@ struct Adagrad {
 
 // Zeiler 2012, "ADADELTA", algorithm 1.
 template <typename T>
-struct Adadelta {  // a: mean square of the gradient, b: of the update
+struct Adadelta {  // slots: a is the mean square of the gradient, b that of the update
   static constexpr int kSlots = 2;
   constexpr explicit Adadelta(const UpdateCoefficients& c)
       : rate(T(c.learning_rate)),
         decay(T(c.decay)),
-        rest(T(1) - T(c.decay)),
+        one_minus_decay(T(1) - T(c.decay)),
         epsilon(T(c.epsilon)) {}
   constexpr T operator()(T w, T g, T& a, T& b) const {
-    a = a * decay + g * g * rest;
+    a = a * decay + g * g * one_minus_decay;
     const T update = std::sqrt(b + epsilon) / std::sqrt(a + epsilon) * g;
-    b = b * decay + update * update * rest;
+    b = b * decay + update * update * one_minus_decay;
     return w - rate * update;
   }
-  T rate, decay, rest, epsilon;
+  T rate, decay, one_minus_decay, epsilon;
 };
 
 // McMahan et al. 2013, "Ad click prediction: a view from the trenches", algorithm 1.
 template <typename T, bool kSquareRoot>
-struct FtrlRule {  // a: sum of squares, b: the linear term
+struct FtrlRule {  // slots: a is the sum of squared gradients, b the linear term
   static constexpr int kSlots = 2;
   constexpr explicit FtrlRule(const UpdateCoefficients& c)
       : rate(T(c.learning_rate)), exponent(T(-c.power)), l1(T(c.l1)), l2(T(2) * T(c.l2)) {}
   constexpr T Power(T n) const { return kSquareRoot ? std::sqrt(n) : std::pow(n, exponent); }
   constexpr T operator()(T w, T g, T& a, T& b) const {
-    if (rate == T(0)) return w;  // what follows divides by it; warm-ups begin with it
+    if (rate == T(0)) return w;  // warm-ups start at 0, by which the code below would divide
     const T sum = a + g * g;
     const T root = Power(sum);
     b += g - (root - Power(a)) / rate * w;
@@ -151,7 +155,7 @@ using Ftrl = FtrlRule<T, true>;
 template <typename T>
 using FtrlPower = FtrlRule<T, false>;
 
-// Calls f with the rule and returns what it returns.
+// Calls f with the rule object and returns its result.
 template <typename T, typename F>
 constexpr auto Visit(UpdateRule rule, const UpdateCoefficients& c, F f) {
   switch (rule) {
@@ -179,7 +183,7 @@ constexpr auto Visit(UpdateRule rule, const UpdateCoefficients& c, F f) {
   return f(FtrlPower<T>(c));
 }
 
-// Puts a rule to element i, whose gradient is g, L2 included.
+// Applies a rule to element i. g is its gradient, including weight decay.
 template <typename Rule, typename T>
 constexpr void Apply(const Rule& rule, T* w, T g, T* a, T* b, int64_t i) {
   [[maybe_unused]] T none{};
@@ -197,7 +201,8 @@ constexpr void Apply(const Rule& rule, T* w, T g, T* a, T* b, int64_t i) {
   }
 }
 
-// tf.clip_by_global_norm. Here and below T is double.
+// The factor for all gradients that tf.clip_by_global_norm applies; 1 if clip_norm is 0. T is
+// double in this and the following functions.
 template <typename T>
 constexpr T GradientScale(T clip_norm, T gradient_squares) {
   if (clip_norm == 0) return 1;
@@ -205,18 +210,18 @@ constexpr T GradientScale(T clip_norm, T gradient_squares) {
   return clip_norm / (norm > clip_norm ? norm : clip_norm);
 }
 
-// The rate of a regularized segment under lars, times the step's; segments that are all zero keep
-// the step's.
+// The trust ratio of LARS: the factor by which a regularized segment's learning rate differs from
+// that of the step. It is 1 for segments whose weights or gradients are all zero.
 template <typename T>
-constexpr T Trust(T trust, T weight_decay, T epsilon, T weight_norm, T gradient_norm) {
+constexpr T TrustRatio(T trust, T weight_decay, T epsilon, T weight_norm, T gradient_norm) {
   if (!(weight_norm > 0 && gradient_norm > 0)) return 1;
   return trust * weight_norm / (gradient_norm + weight_decay * weight_norm + epsilon);
 }
 
-// The moving average of a value: `rest` is 1 - decay.
+// Updates a moving average with a new value.
 template <typename T>
-constexpr T MovingAverage(T average, T value, T rest) {
-  return average - rest * (average - value);
+constexpr T MovingAverage(T average, T value, T one_minus_decay) {
+  return average - one_minus_decay * (average - value);
 }
 
 }  // namespace CAROLE_SIMD_NAMESPACE

@@ -1,4 +1,4 @@
-// carole bench allreduce: the sum over ranks beside the memory's own speed.
+// carole bench allreduce: measures the speed of all-reduce and, for comparison, of a memory copy.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 namespace carole::commands {
 namespace {
 
+// Device memory for the benchmark.
 class GpuMemory : public collectives::BenchMemory {
  public:
   GpuMemory(const Backend& backend, size_t bytes)
@@ -33,14 +34,15 @@ class GpuMemory : public collectives::BenchMemory {
   DeviceMemory range_, target_;
 };
 
-// Of GPUs by NCCL, else of the host's memory.
-std::vector<collectives::AllReduceSample> Measure(const Job& job,
+// Measures NCCL if ranks compute on GPUs, else the all-reduce of host memory. Collective.
+std::vector<collectives::AllReduceSample> Measure(const RankContext& context,
                                                   const collectives::BenchOptions& options) {
-  if (job.backend().on_host()) return collectives::BenchAllReduce(job.communicator(), options);
-  job.ConnectDevices();
+  if (context.backend().on_host())
+    return collectives::BenchAllReduce(context.communicator(), options);
+  context.ConnectDevices();
   const auto memory =
-      MakeDeviceOwned<GpuMemory>(job, job.backend(), std::ranges::max(options.sizes));
-  return collectives::BenchAllReduce(job.communicator(), options, memory.get());
+      MakeDeviceOwned<GpuMemory>(context, context.backend(), std::ranges::max(options.sizes));
+  return collectives::BenchAllReduce(context.communicator(), options, memory.get());
 }
 
 void PrintJson(const collectives::AllReduceSample& sample) {
@@ -66,22 +68,28 @@ int BenchAllreduce(const Arguments& arguments) {
   MachineFlags machine;
   collectives::BenchOptions options;
   bool json = false;
-  CommandLine line("carole bench allreduce", "Speed of the sum over ranks; start it under mpirun.");
+  CommandLine line(
+      "carole bench allreduce",
+      "Measures the speed of all-reduce over the ranks of a job. Start it under mpirun.",
+      {"mpirun -np 4 carole bench allreduce",
+       "mpirun -np 4 carole bench allreduce --all_reduce=ring --sizes=1048576"});
   AddMachineFlags(line, machine);
   AddCollectiveFlags(line, machine);
   line.Group("Benchmark");
-  line.AddList("sizes", options.sizes, "bytes of each rank, a comma list")
+  constexpr HelpLevel kBasic = HelpLevel::kBasic;
+  line.AddList("sizes", options.sizes, "Message sizes in bytes.", kBasic)
       ->check(CLI::PositiveNumber);
-  line.AddPositive("steps", options.steps, "sums that are timed, of each size");
-  line.AddNonNegative("warmup_steps", options.warmup_steps, "sums before");
-  line.AddBool("json", json, "one JSON object a line");
+  line.AddPositive("steps", options.steps, "All-reduces of each size that are timed.", kBasic);
+  line.AddNonNegative("warmup_steps", options.warmup_steps,
+                      "All-reduces of each size before the timed ones.", kBasic);
+  line.AddBool("json", json, "Print one JSON object per line.", kBasic);
   if (!line.Parse(arguments)) return 0;
   if (options.sizes.empty())
-    throw UsageError("[flags] --sizes: got none, want bytes of each rank, a comma list");
+    throw UsageError("[flags] --sizes: got none, want a comma list of message sizes in bytes");
   options.algorithm = machine.all_reduce;
-  return RunJob(machine, [&](Job& job) {
-    const auto samples = Measure(job, options);
-    if (!job.is_chief()) return 0;
+  return RunAsRank(machine, [&](RankContext& context) {
+    const auto samples = Measure(context, options);
+    if (!context.is_chief()) return 0;
     if (!json) PrintTable(samples);
     for (const auto& sample : samples) {
       if (json) PrintJson(sample);

@@ -1,5 +1,5 @@
-// carole bench input: how fast records become batches, where the time goes, and beside it, in the
-// same run, how fast libjpeg-turbo alone decodes the same images.
+// carole bench input: measures how fast records become batches and where the time goes. For
+// comparison it measures in the same run how fast libjpeg-turbo alone decodes the same images.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -40,7 +40,8 @@ struct BenchFlags {
   bool json = false;
 };
 
-// Of all threads of this process: steady, where other programs take turns on the same cores.
+// Returns the CPU time of all threads of this process. It is steadier than wall time if other
+// programs use the same cores.
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -50,13 +51,12 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Items a second, by the clock and of processor time.
 struct Rate {
-  double wall = 0;
-  double cpu = 0;
+  double wall = 0;  // items per second
+  double cpu = 0;   // items per CPU second
 };
 
-// The encoded images of the first records; fewer than `count` when the split is small.
+// Returns the encoded images of the first records: `count`, or fewer if the split is small.
 std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
   std::vector<std::string> jpegs;
@@ -68,14 +68,14 @@ std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
       if (!record) break;
       io::FeatureQuery query[] = {{"image/encoded"}};
       io::FindFeatures(*record, query);
-      const auto bytes = io::OnlyBytes(query[0]);
+      const auto bytes = io::SingleBytes(query[0]);
       if (bytes && io::IsJpeg(*bytes)) jpegs.emplace_back(*bytes);
     }
   }
   return jpegs;
 }
 
-Rate RateOf(size_t count, int threads, const std::function<void(int64_t)>& work) {
+Rate MeasureRate(size_t count, int threads, const std::function<void(int64_t)>& work) {
   const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
   ParallelFor(static_cast<int64_t>(count), threads, work);
@@ -83,10 +83,10 @@ Rate RateOf(size_t count, int threads, const std::function<void(int64_t)>& work)
   return {items / SecondsSince(start), items / (CpuSeconds() - cpu_start)};
 }
 
-// Whole pictures and nothing else; 0 when the data set has no JPEGs.
+// Returns the rate of decoding whole images with libjpeg-turbo; 0 if the data set has no JPEGs.
 Rate FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctMethod method) {
   if (jpegs.empty()) return {};
-  return RateOf(jpegs.size(), threads, [&](int64_t i) {
+  return MeasureRate(jpegs.size(), threads, [&](int64_t i) {
     thread_local io::Image image;
     thread_local io::JpegDecoder decoder;
     decoder.Open(jpegs[i], {.dct_method = method, .only_libjpeg = true});
@@ -94,31 +94,31 @@ Rate FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctM
   });
 }
 
-// Bytes a second of whole shards, every crc checked.
+// Returns the rate in bytes of reading whole shards and checking every checksum.
 Rate ReadRate(const DatasetFlags& flags, int threads) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
   const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
   std::atomic<int64_t> bytes{0};
-  const Rate shards_read = RateOf(shards.size(), threads, [&](int64_t i) {
+  const Rate shards_read = MeasureRate(shards.size(), threads, [&](int64_t i) {
     const std::unique_ptr<Source> source = io::OpenRecords(shards[i]);
     io::TfRecordReader reader(*source);
-    int64_t mine = 0;
-    while (const auto record = reader.Next()) mine += static_cast<int64_t>(record->size());
-    bytes += mine;
+    int64_t shard_bytes = 0;
+    while (const auto record = reader.Next()) shard_bytes += static_cast<int64_t>(record->size());
+    bytes += shard_bytes;
   });
   const double shard_bytes = static_cast<double>(bytes) / static_cast<double>(shards.size());
   return {shard_bytes * shards_read.wall, shard_bytes * shards_read.cpu};
 }
 
-// One round; milliseconds are of one thread for an image.
+// The results of one round.
 struct Round {
   Rate images;
   Rate full_decode;
-  Rate read;  // bytes
-  double read_ms = 0, parse_ms = 0, decode_ms = 0, augment_ms = 0;
+  Rate read;                                                        // bytes
+  double read_ms = 0, parse_ms = 0, decode_ms = 0, augment_ms = 0;  // of one thread, per image
 };
 
-// Returns when the threads of the source have filled its ring and rest.
+// Waits until the threads of the source have filled its ring of batches and sleep.
 void WaitUntilIdle(const io::BatchSource& source) {
   using namespace std::chrono_literals;
   for (int64_t images = -1; images != source.counters().images;) {
@@ -129,7 +129,7 @@ void WaitUntilIdle(const io::BatchSource& source) {
 
 Round Measure(io::BatchSource& source, int depth, int64_t steps) {
   WaitUntilIdle(source);
-  for (int i = 0; i < depth; ++i) source.Next();  // what lies ready costs nothing
+  for (int i = 0; i < depth; ++i) source.Next();  // these are ready and would cost no time
   const io::InputCounters before = source.counters();
   const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
@@ -137,7 +137,7 @@ Round Measure(io::BatchSource& source, int depth, int64_t steps) {
   const double seconds = SecondsSince(start);
   const double cpu_seconds = CpuSeconds() - cpu_start;
   const io::InputCounters after = source.counters();
-  WaitUntilIdle(source);  // so that nothing else runs while libjpeg is measured
+  WaitUntilIdle(source);  // nothing else may run while libjpeg-turbo is measured
   const auto images = static_cast<double>(std::max<int64_t>(1, after.images - before.images));
   return {.images = {images / seconds, images / cpu_seconds},
           .read_ms = (after.read_ms - before.read_ms) / images,
@@ -189,10 +189,11 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
   for (const auto& [key, value] : row.items()) fmt::print("{:<40} {}\n", key, value.dump());
 }
 
-int Run(const BenchFlags& flags, Job& job) {
+int Run(const BenchFlags& flags, RankContext& context) {
   CheckSize("batch_size", flags.batch_size);
   const NetInput input = ResolveNetInput(flags.net, flags.dataset);
-  io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, flags.batch_size);
+  io::PipelineOptions options =
+      MakePipelineOptions(flags.dataset, input, context, flags.batch_size);
   if (flags.threads > 0) options.threads = flags.threads;
   options.training = !flags.eval;
   if (options.training) options.dtype = input.training_dtype();
@@ -210,8 +211,8 @@ int Run(const BenchFlags& flags, Job& job) {
   }
   double sums[] = {Median(rounds, &Round::images, &Rate::wall),
                    Median(rounds, &Round::full_decode, &Rate::wall)};
-  job.communicator().AllReduce(std::span<double>(sums), {.what = "speed"});
-  if (job.is_chief()) Print(flags, options, job.size(), rounds, sums[0], sums[1]);
+  context.communicator().AllReduce(std::span<double>(sums), {.what = "speed"});
+  if (context.is_chief()) Print(flags, options, context.size(), rounds, sums[0], sums[1]);
   return 0;
 }
 
@@ -220,23 +221,28 @@ int Run(const BenchFlags& flags, Job& job) {
 int BenchInput(const Arguments& arguments) {
   BenchFlags flags;
   CommandLine line("carole bench input",
-                   "Speed of reading, decoding and augmenting a data set, beside that of "
-                   "libjpeg-turbo alone.");
+                   "Measures the speed of reading, decoding and augmenting a data set, and for "
+                   "comparison that of libjpeg-turbo alone.",
+                   {"carole bench input --dataset_name=imagenet --dataset_dir=DATA",
+                    "carole bench input --dataset_name=flowers --dataset_dir=DATA --eval --json"});
   AddDatasetFlags(line, flags.dataset);
   AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
   line.Group("Benchmark");
-  line.AddPositive("batch_size", flags.batch_size, "images of a batch");
-  line.AddPositive("steps", flags.steps, "batches of a round");
-  line.AddNonNegative("warmup_steps", flags.warmup_steps, "batches before the first round");
+  constexpr HelpLevel kBasic = HelpLevel::kBasic;
+  line.AddPositive("batch_size", flags.batch_size, "Images per batch.", kBasic);
+  line.AddPositive("steps", flags.steps, "Batches per round.", kBasic);
+  line.AddNonNegative("warmup_steps", flags.warmup_steps, "Batches before the first round.",
+                      kBasic);
   line.AddPositive("rounds", flags.rounds,
-                   "all is measured so often, in turn; medians are printed");
-  line.AddNonNegative("threads", flags.threads, "that decode; 0: --num_preprocessing_threads");
-  line.AddBool("eval", flags.eval, "preprocess as for evaluation");
-  line.AddBool("json", flags.json, "one JSON object a line");
+                   "Rounds, in each of which everything is measured; medians are printed.", kBasic);
+  line.AddNonNegative("threads", flags.threads,
+                      "Threads that decode; 0: see --num_preprocessing_threads.", kBasic);
+  line.AddBool("eval", flags.eval, "Preprocess images as for evaluation.", kBasic);
+  line.AddBool("json", flags.json, "Print one JSON object per line.", kBasic);
   AddCollectiveFlags(line, flags.machine);
   if (!line.Parse(arguments)) return 0;
-  return RunJob(flags.machine, [&](Job& job) { return Run(flags, job); });
+  return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
 }
 
 }  // namespace carole::commands

@@ -1,5 +1,5 @@
-// carole bench train: training steps on synthetic images, or on a data set's, and where their time
-// goes.
+// carole bench train: measures training steps on synthetic images or on a data set, and where their
+// time goes.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -35,16 +35,16 @@ struct BenchFlags {
   bool profile = false;
 };
 
-// Means over steps, but where a name says otherwise.
+// Values are means over steps unless their names say otherwise.
 struct Measurement {
   double step_ms_median = 0;
   double step_ms_p90 = 0;
-  double images_per_second = 0;  // of all ranks
+  double images_per_second = 0;  // of all ranks together
   enum Part { kInput, kForward, kBackward, kExposed, kOptimizer, kParts };
-  double part_ms[kParts] = {};      // mean over ranks too
-  double agreement_ms = 0;          // in which ranks compare what they are about to sum
+  double part_ms[kParts] = {};      // mean over ranks as well
+  double agreement_ms = 0;          // time of the consistency checks before collectives
   std::vector<double> step_ends_s;  // seconds on the monotonic clock of this machine
-  int64_t peak_rss_bytes = 0;       // of the largest rank
+  int64_t peak_rss_bytes = 0;       // maximum over ranks
 };
 
 bool IsTuning(const train::TrainStep& step) {
@@ -59,7 +59,8 @@ int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
   return std::ranges::max(AllGather(communicator, mine, {.what = "memory"}));
 }
 
-// A barrier is what precedes every collective: the comparison alone.
+// Returns the time of a barrier. It consists only of the consistency check that precedes every
+// collective.
 double BarrierMs(collectives::Communicator& communicator) {
   constexpr int kBarriers = 200;
   Stopwatch watch;
@@ -67,8 +68,8 @@ double BarrierMs(collectives::Communicator& communicator) {
   return watch.Lap() / kBarriers;
 }
 
-Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, train::TrainStep& step,
-                    io::BatchSource& source) {
+Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& context,
+                    train::TrainStep& step, io::BatchSource& source) {
   Measurement result;
   int64_t num_steps = 0;
   const auto begin = [&] {
@@ -83,9 +84,10 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   };
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();
-  const double barrier_ms = BarrierMs(job.communicator());
-  const auto num_collectives = std::make_shared<std::atomic<int>>(0);  // the thread of sums counts
-  job.communicator().SetObserver(
+  const double barrier_ms = BarrierMs(context.communicator());
+  const auto num_collectives =
+      std::make_shared<std::atomic<int>>(0);  // counted by the engine's thread
+  context.communicator().SetObserver(
       [num_collectives](const collectives::CollectiveRecord&) { ++*num_collectives; });
   const double start_s = SteadySeconds();
   for (int i = 0; i < flags.steps; ++i) {
@@ -94,12 +96,12 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
     const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
                             r.optimizer_ms};
     for (int p = 0; p < Measurement::kParts; ++p)
-      result.part_ms[p] += parts[p] / flags.steps / job.size();
+      result.part_ms[p] += parts[p] / flags.steps / context.size();
   }
   while (step.num_in_flight() > 0) step.End();
   result.agreement_ms = barrier_ms * *num_collectives / flags.steps;
-  job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
-  result.images_per_second = static_cast<double>(flags.steps * local_batch * job.size()) /
+  context.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
+  result.images_per_second = static_cast<double>(flags.steps * local_batch * context.size()) /
                              (result.step_ends_s.back() - start_s);
   std::vector<double> seconds = result.step_ends_s;
   std::adjacent_difference(seconds.begin(), seconds.end(), seconds.begin());
@@ -107,22 +109,22 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   std::sort(seconds.begin(), seconds.end());
   result.step_ms_median = 1e3 * seconds[seconds.size() / 2];
   result.step_ms_p90 = 1e3 * seconds[seconds.size() * 9 / 10];
-  result.peak_rss_bytes = PeakRssOverRanks(job.communicator());
+  result.peak_rss_bytes = PeakRssOverRanks(context.communicator());
   return result;
 }
 
-void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& input,
+void Print(const BenchFlags& flags, const RankContext& context, const nets::ModelOptions& input,
            const Measurement& m, const collectives::BucketTuner* tuner) {
   const int decode_threads =
-      flags.dataset.dataset_dir.empty() ? 0 : DecodeThreads(flags.dataset, job);
+      flags.dataset.dataset_dir.empty() ? 0 : DecodeThreads(flags.dataset, context);
   nlohmann::ordered_json row{{"net", flags.net.model_name},
                              {"batch_size", flags.batch_size},
                              {"image_size", input.image_size},
                              {"precision", flags.machine.precision},
                              {"input_dtype", input.normalize ? "uint8" : "fp32"},
-                             {"backend", job.backend().name()},
-                             {"ranks", job.size()},
-                             {"threads", job.backend().threads()},
+                             {"backend", context.backend().name()},
+                             {"ranks", context.size()},
+                             {"threads", context.backend().threads()},
                              {"decode_threads", decode_threads},
                              {"images_per_second", m.images_per_second},
                              {"step_ms_median", m.step_ms_median},
@@ -152,8 +154,8 @@ void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& in
   }
 }
 
-// The kinds that the oneDNN backend leaves to the library's primitives (batch norm and elementwise
-// kernels are ours).
+// Whether the oneDNN backend computes operations of this kind with the library's primitives. Batch
+// norm and elementwise kernels are our own.
 bool IsPrimitive(OpKind kind) {
   switch (kind) {
     case OpKind::kConv2d:
@@ -172,15 +174,15 @@ bool IsPrimitive(OpKind kind) {
   }
 }
 
-// On standard error when standard output is for machines.
-void PrintProfile(const BenchFlags& flags, const Job& job, const Executable& executable,
+// Prints the time by kind of operation, to standard error if standard output is JSON.
+void PrintProfile(const BenchFlags& flags, const RankContext& context, const Executable& executable,
                   double step_ms) {
   FILE* out = flags.json ? stderr : stdout;
   std::vector<OpTime> times = executable.Times();
   std::sort(times.begin(), times.end(),
             [](const OpTime& a, const OpTime& b) { return a.milliseconds > b.milliseconds; });
   double kernels = 0, primitives = 0;
-  fmt::print(out, "\n{:<28}{:<10}{:>12}{:>10}\n", "operation", "phase", "ms a step", "share");
+  fmt::print(out, "\n{:<28}{:<10}{:>12}{:>10}\n", "operation", "phase", "ms per step", "share");
   for (const OpTime& time : times) {
     const double ms = time.milliseconds / flags.steps;
     kernels += ms;
@@ -189,23 +191,24 @@ void PrintProfile(const BenchFlags& flags, const Job& job, const Executable& exe
                time.phase == Phase::kForward ? "forward" : "backward", ms, 100 * ms / step_ms);
   }
   fmt::print(out, "{:<38}{:>12.3f}{:>9.1f}%\n", "all kernels", kernels, 100 * kernels / step_ms);
-  if (job.backend().name() == "onednn")
+  if (context.backend().name() == "onednn")
     fmt::print(out, "{:<38}{:>12.3f}{:>9.1f}%\n", "oneDNN primitives", primitives,
                100 * primitives / step_ms);
 }
 
-// What the net is fed: the data set's images, or else random ones in the net's own form.
+// The input of the net: images of the data set if one is given, else synthetic ones of the net's
+// size.
 struct BenchInput {
   nets::ModelOptions model;
   std::unique_ptr<io::BatchSource> source;
 };
 
-BenchInput MakeInput(const BenchFlags& flags, const Job& job, const StepShape& shape) {
+BenchInput MakeInput(const BenchFlags& flags, const RankContext& context, const StepShape& shape) {
   BenchInput input;
   if (!flags.dataset.dataset_dir.empty()) {
     const NetInput data = ResolveNetInput(flags.net, flags.dataset);
     io::PipelineOptions options =
-        MakePipelineOptions(flags.dataset, data, job, shape.local_batch());
+        MakePipelineOptions(flags.dataset, data, context, shape.local_batch());
     options.training = options.shuffle = options.repeat = true;
     options.dtype = data.training_dtype();
     input.model = MakeModelOptions(data, shape.graph_batch);
@@ -225,30 +228,31 @@ BenchInput MakeInput(const BenchFlags& flags, const Job& job, const StepShape& s
                                              .channels = static_cast<int>(net.channels),
                                              .dtype = is_bytes ? DType::kU8 : DType::kF32,
                                              .num_classes = static_cast<int>(net.num_classes),
-                                             .rank = job.rank(),
-                                             .size = job.size()});
+                                             .rank = context.rank(),
+                                             .size = context.size()});
   }
   input.model.training = true;
   return input;
 }
 
-int Run(const BenchFlags& flags, Job& job) {
-  const StepShape shape = MakeStepShape(flags.ranks, flags.batch_size, job.size());
-  const BenchInput input = MakeInput(flags, job, shape);
+int Run(const BenchFlags& flags, RankContext& context) {
+  const StepShape shape = MakeStepShape(flags.ranks, flags.batch_size, context.size());
+  const BenchInput input = MakeInput(flags, context, shape);
   nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
   train::StepOptions options{.optimizer = "momentum"};
   SetStepOptions(flags.ranks, flags.machine, shape, options);
-  SetMemory(flags.activation_memory, job, *model.graph, options);
-  if (flags.profile) options.replay = false;  // it shows kernel by kernel
-  options.connect_devices = [&job] { job.ConnectDevices(); };
-  const auto step = MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),
-                                                      job.communicator(), options);
+  SetMemory(flags.activation_memory, context, *model.graph, options);
+  if (flags.profile) options.replay = false;  // a replayed graph has no times of single kernels
+  options.connect_devices = [&context] { context.ConnectDevices(); };
+  const auto step = MakeDeviceOwned<train::TrainStep>(
+      context, std::move(model.graph), context.backend(), context.communicator(), options);
   step->store().Initialize(1);
-  if (flags.profile) step->executable().WaitForKernels();
-  const Measurement measurement = Measure(flags, shape.local_batch(), job, *step, *input.source);
-  if (!job.is_chief()) return 0;
-  Print(flags, job, input.model, measurement, step->bucket_tuner());
-  if (flags.profile) PrintProfile(flags, job, step->executable(), measurement.step_ms_median);
+  if (flags.profile) step->executable().SynchronizeAfterEachKernel();
+  const Measurement measurement =
+      Measure(flags, shape.local_batch(), context, *step, *input.source);
+  if (!context.is_chief()) return 0;
+  Print(flags, context, input.model, measurement, step->bucket_tuner());
+  if (flags.profile) PrintProfile(flags, context, step->executable(), measurement.step_ms_median);
   return 0;
 }
 
@@ -257,9 +261,11 @@ int Run(const BenchFlags& flags, Job& job) {
 int BenchTrain(const Arguments& arguments) {
   BenchFlags flags;
   CommandLine line("carole bench train",
-                   "Speed of training steps, alone or under mpirun; on synthetic images, unless "
-                   "--dataset_dir names others.");
-  AddDatasetFlags(line, flags.dataset);
+                   "Measures the speed of training steps, alone or under mpirun, on synthetic "
+                   "images unless --dataset_dir is given.",
+                   {"carole bench train --model_name=resnet_v1_50 --batch_size=64",
+                    "mpirun -np 4 carole bench train --profile"});
+  AddDatasetFlags(line, flags.dataset, DatasetDir::kOptional);
   AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
   AddMachineFlags(line, flags.machine);
@@ -267,14 +273,15 @@ int BenchTrain(const Arguments& arguments) {
   AddCollectiveFlags(line, flags.machine);
   AddRankFlags(line, flags.ranks);
   line.Group("Benchmark");
-  line.AddPositive("batch_size", flags.batch_size, "images of a step, of each rank");
-  line.AddPositive("steps", flags.steps, "that are timed");
-  line.AddNonNegative("warmup_steps", flags.warmup_steps, "before them");
-  line.AddBool("json", flags.json, "one JSON object a line");
-  line.AddBool("profile", flags.profile, "time by kind of operation");
+  constexpr HelpLevel kBasic = HelpLevel::kBasic;
+  line.AddPositive("batch_size", flags.batch_size, "Images per step on each rank.", kBasic);
+  line.AddPositive("steps", flags.steps, "Steps that are timed.", kBasic);
+  line.AddNonNegative("warmup_steps", flags.warmup_steps, "Steps before the timed ones.", kBasic);
+  line.AddBool("json", flags.json, "Print one JSON object per line.", kBasic);
+  line.AddBool("profile", flags.profile, "Print the time by kind of operation as well.", kBasic);
   if (!line.Parse(arguments)) return 0;
   SetMachineFlags(flags.ranks, flags.machine);
-  return RunJob(flags.machine, [&](Job& job) { return Run(flags, job); });
+  return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
 }
 
 }  // namespace carole::commands

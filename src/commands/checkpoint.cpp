@@ -1,4 +1,4 @@
-// carole checkpoint inspect | verify.
+// carole checkpoint inspect, carole checkpoint verify.
 #include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@
 namespace carole::commands {
 namespace {
 
-// What other programs wrote.
-void PrintForeign(const io::WeightsReader& file) {
+// Prints a checkpoint that another program wrote.
+void PrintForeign(const io::WeightsSource& file) {
   fmt::print("{}\n", file.path());
   if (const auto step = file.step()) fmt::print("step {}\n", *step);
   int64_t count = 0;
@@ -27,13 +27,13 @@ void PrintForeign(const io::WeightsReader& file) {
   fmt::print("tensors ({}, {} values)\n", file.names().size(), count);
   for (const std::string& name : file.names())
     fmt::print("  {:<64} {:<9} {}\n", name, file.type(name), file.shape(name).ToString());
-  for (const std::string& other : file.left_out()) fmt::print("  other: {}\n", other);
+  for (const std::string& other : file.other_tensors()) fmt::print("  other: {}\n", other);
 }
 
-nlohmann::ordered_json ForeignToJson(const io::WeightsReader& file) {
+nlohmann::ordered_json ForeignToJson(const io::WeightsSource& file) {
   nlohmann::ordered_json json{{"path", file.path()},
                               {"tensors", nlohmann::ordered_json::array()},
-                              {"others", file.left_out()}};
+                              {"others", file.other_tensors()}};
   if (const auto step = file.step()) json["step"] = *step;
   for (const std::string& name : file.names()) {
     json["tensors"].push_back(
@@ -48,7 +48,8 @@ int64_t CountElements(const std::vector<io::CheckpointVariable>& variables) {
   return count;
 }
 
-// Of all but the attributes: runs that differ in their flags only have the same.
+// Returns the digest of everything but the attributes. Runs that differ only in their flags have
+// the same.
 uint64_t StateDigest(io::Checkpoint checkpoint) {
   checkpoint.attributes.clear();
   return io::ComputeDigest(checkpoint);
@@ -82,7 +83,7 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   fmt::print("{}\n", path);
   std::vector<std::pair<std::string, std::string>> lines = {
       {"digest", fmt::format("{:016x}", checkpoint.digest)},
-      {"state", fmt::format("{:016x}, without attributes", StateDigest(checkpoint))},
+      {"state", fmt::format("{:016x}, the digest without attributes", StateDigest(checkpoint))},
       {"step", std::to_string(checkpoint.step)},
       {"epoch", fmt::format("{}, {} samples into it", checkpoint.epoch, checkpoint.position)},
       {"seed", std::to_string(checkpoint.seed)}};
@@ -98,11 +99,11 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   PrintVariables("slots", checkpoint.slots);
 }
 
-// Verified: ours by its digest; of others every tensor is read, and with it the checksums that
-// TensorFlow's files have and Keras's lack.
-std::unique_ptr<io::WeightsReader> OpenVerified(const std::string& path) {
-  std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
-  if (file->own() != nullptr) return file;
+// Opens a checkpoint and verifies it. This program's checkpoints are verified by their digest. Of
+// others every tensor is read, which checks the checksums of TensorFlow's files; Keras's have none.
+std::unique_ptr<io::WeightsSource> OpenVerified(const std::string& path) {
+  std::unique_ptr<io::WeightsSource> file = io::OpenWeights(path);
+  if (file->carole_checkpoint() != nullptr) return file;
   std::vector<float> values;
   for (const std::string& name : file->names()) {
     values.resize(static_cast<size_t>(file->shape(name).size()));
@@ -112,17 +113,17 @@ std::unique_ptr<io::WeightsReader> OpenVerified(const std::string& path) {
 }
 
 void Verify(const std::string& path) {
-  const std::unique_ptr<io::WeightsReader> file = OpenVerified(path);
-  if (const io::Checkpoint* own = file->own()) {
+  const std::unique_ptr<io::WeightsSource> file = OpenVerified(path);
+  if (const io::Checkpoint* own = file->carole_checkpoint()) {
     fmt::print("{}: step {}, digest {:016x}, all good\n", path, own->step, own->digest);
     return;
   }
   const bool is_keras = std::filesystem::is_regular_file(file->path()) && io::IsHdf5(file->path());
   fmt::print("{}: {} tensors, {}\n", file->path(), file->names().size(),
-             is_keras ? "all readable; files of Keras have no checksums" : "all good");
+             is_keras ? "all readable; Keras's files have no checksums" : "all good");
 }
 
-// Of this program in a folder, or else what another wrote there.
+// Returns the checkpoints of this program in a folder, or the path itself if there are none.
 std::vector<std::string> FilesToVerify(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   std::vector<std::string> files;
@@ -135,19 +136,24 @@ std::vector<std::string> FilesToVerify(const std::string& path) {
 int CheckpointInspect(const Arguments& arguments) {
   std::string path;
   bool json = false;
-  CommandLine line("carole checkpoint inspect",
-                   "Verifies a checkpoint, of this program or another, and prints what it "
-                   "holds.");
-  line.AddPositional("PATH", path, "a file, or a folder for its newest good checkpoint")
+  CommandLine line(
+      "carole checkpoint inspect",
+      "Verifies a checkpoint of this program, Keras or TensorFlow, and prints its "
+      "contents.",
+      {"carole checkpoint inspect RUN", "carole checkpoint inspect --json RUN/model.ckpt-1000.h5"});
+  line.AddPositional("PATH", path,
+                     "Checkpoint file, TensorFlow prefix, or a folder, whose newest intact "
+                     "checkpoint is used.")
       ->required();
-  line.AddBool("json", json, "print JSON");
+  line.AddBool("json", json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
-  const std::unique_ptr<io::WeightsReader> file = OpenVerified(path);
+  const std::unique_ptr<io::WeightsSource> file = OpenVerified(path);
   if (json) {
-    PrintJsonLine(file->own() != nullptr ? ToJson(file->path(), *file->own())
-                                         : ForeignToJson(*file));
-  } else if (file->own() != nullptr) {
-    Print(file->path(), *file->own());
+    PrintJsonLine(file->carole_checkpoint() != nullptr
+                      ? ToJson(file->path(), *file->carole_checkpoint())
+                      : ForeignToJson(*file));
+  } else if (file->carole_checkpoint() != nullptr) {
+    Print(file->path(), *file->carole_checkpoint());
   } else {
     PrintForeign(*file);
   }
@@ -158,9 +164,13 @@ int CheckpointVerify(const Arguments& arguments) {
   std::vector<std::string> paths;
   CommandLine line(
       "carole checkpoint verify",
-      "Checks every weight, slot and number of checkpoints, of this program or another, against "
-      "their digest or checksums; damage ends with exit code 65.");
-  line.AddPositional("PATHS", paths, "files, or folders for all of their checkpoints")->required();
+      "Checks every value of checkpoints of this program, Keras or TensorFlow against their digest "
+      "or checksums. The exit code is 65 if a checkpoint is damaged.",
+      {"carole checkpoint verify RUN", "carole checkpoint verify RUN1/model.ckpt-1000.h5 RUN2"});
+  line.AddPositional("PATH", paths,
+                     "Checkpoint files, TensorFlow prefixes, or folders, all of whose checkpoints "
+                     "are checked.")
+      ->required();
   if (!line.Parse(arguments)) return 0;
   std::vector<std::string> errors;
   int num_files = 0;
@@ -169,7 +179,7 @@ int CheckpointVerify(const Arguments& arguments) {
       ++num_files;
       try {
         Verify(file);
-      } catch (const DataError& error) {  // the others may be good
+      } catch (const DataError& error) {  // goes on: other checkpoints may be good
         errors.emplace_back(error.what());
       }
     }

@@ -1,4 +1,5 @@
-// carole checkpoint convert: from whatever OpenWeights() reads to .h5 or TensorFlow's V2 format.
+// carole checkpoint convert: converts a file that OpenWeights() reads to .h5 or to TensorFlow's V2
+// format.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,24 +34,25 @@ struct ConvertFlags {
 
 constexpr std::string_view kHdf5 = ".h5";
 
-std::vector<io::VariableSpec> SpecsOf(const Graph& graph) {
+std::vector<io::VariableSpec> VariableSpecs(const Graph& graph) {
   std::vector<io::VariableSpec> specs;
   for (const Variable& v : graph.variables()) specs.push_back({v.name, v.tf_shape});
   return specs;
 }
 
-// A net whose variables a file has.
+// A net whose variables a file has, and the options with which their shapes fit.
 struct FittedNet {
   const nets::NetEntry* entry;
   nets::ModelOptions options;
 };
 
-// Channels and classes are read off the file: off the first filter and the last variable.
-nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsReader& file,
+// Returns options with the file's numbers of channels and classes. They are the sizes of the first
+// filter and of the last variable.
+nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsSource& file,
                                 int64_t image_size) {
   nets::ModelOptions options{.batch_size = 1, .image_size = image_size};
   const nets::Model model = nets::BuildModel(net, options);
-  const io::MappedWeights mapped(file, SpecsOf(*model.graph));
+  const io::MappedWeights mapped(file, VariableSpecs(*model.graph));
   const Variable& first = model.graph->variables().front();
   const Variable& last = model.graph->variables().back();
   if (mapped.Has(first.name) && first.tf_shape.rank() == 4)
@@ -61,49 +63,51 @@ nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsRead
 }
 
 bool Fits(const nets::NetEntry& net, const nets::ModelOptions& options,
-          const io::WeightsReader& file) {
+          const io::WeightsSource& file) {
   const nets::Model model = nets::BuildModel(net, options);
-  const std::vector<io::VariableSpec> specs = SpecsOf(*model.graph);
+  const std::vector<io::VariableSpec> specs = VariableSpecs(*model.graph);
   const io::MappedWeights mapped(file, specs);
   return std::ranges::all_of(specs, [&](const io::VariableSpec& v) {
     return mapped.Has(v.name) && mapped.shape(v.name) == v.shape;
   });
 }
 
-std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsReader& file,
+std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsSource& file,
                                 int64_t image_size) {
   try {
     const nets::ModelOptions options = GuessOptions(net, file, image_size);
     if (Fits(net, options, file)) return FittedNet{&net, options};
   } catch (const UsageError&) {
-    // The sizes in the file are none for this net.
+    // The net does not support the sizes in the file.
   }
   return std::nullopt;
 }
 
-// The net that is named, or the first that the file has all variables of.
-std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsReader& file) {
+// Returns the net that is named, or the first net all of whose variables the file has; nullopt if
+// none fits.
+std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSource& file) {
   if (flags.model_name.empty()) {
     for (const nets::NetEntry& net : nets::kNets) {
       if (const auto found = TryNet(net, file, flags.image_size)) return found;
     }
     if (flags.image_size == 0) return std::nullopt;
     throw UsageError(
-        fmt::format("[checkpoint] --image_size: got {}, but no net for images of that size has the "
-                    "variables of {}; leave it out, or name the net with --model_name",
+        fmt::format("[checkpoint] --image_size: got {}, but no net with images of this size has "
+                    "the variables of {}; leave it out, or name the net with --model_name",
                     flags.image_size, file.path()));
   }
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size > 0) (void)nets::BuildModel(net, {.image_size = flags.image_size});
   if (const auto found = TryNet(net, file, flags.image_size)) return found;
   throw DataError(fmt::format(
-      "[checkpoint] {}: variables of {} are missing or of another shape; look at it with carole "
-      "checkpoint inspect, or leave --model_name out",
+      "[checkpoint] {}: variables of {} are missing or have other shapes; compare them with "
+      "`carole checkpoint inspect`, or leave --model_name out",
       file.path(), net.name));
 }
 
-// A slot's name without its last part is that of a variable; an optimizer's number has no scope.
-bool IsSlot(const std::string& name, const io::WeightsReader& file) {
+// Whether a name is that of an optimizer slot. A slot's name without its last part is the name of a
+// variable. Scalars of an optimizer have no scope.
+bool IsSlot(const std::string& name, const io::WeightsSource& file) {
   const size_t slash = name.rfind('/');
   if (slash == name.npos) return file.shape(name).rank() == 0;
   return file.Has(name.substr(0, slash));
@@ -114,15 +118,16 @@ bool IsStatistic(const std::string& name) {
 }
 
 void PrintLeftOut(const std::vector<std::string>& names) {
-  constexpr size_t kMostShown = 8;
-  if (!names.empty()) fmt::print("left out ({}): {}\n", names.size(), JoinFirst(names, kMostShown));
+  constexpr size_t kMaxShown = 8;
+  if (!names.empty()) fmt::print("left out ({}): {}\n", names.size(), JoinFirst(names, kMaxShown));
 }
 
-// Variables of `net`, in their order, and slots; or, where no net is known, all that `file` has.
-io::Checkpoint Collect(const io::WeightsReader& file, const std::vector<Variable>& net) {
+// Reads the variables of `net`, in its order, and the slots. If `net` is empty, because the net is
+// unknown, reads everything in the file.
+io::Checkpoint Collect(const io::WeightsSource& file, const std::vector<Variable>& net) {
   io::Checkpoint checkpoint{.step = file.step().value_or(0)};
   std::set<std::string> done;
-  std::vector<std::string> left_out = file.left_out();
+  std::vector<std::string> left_out = file.other_tensors();
   std::erase_if(left_out, [](const auto& name) { return name.starts_with("global_step "); });
   const auto add = [&](std::vector<io::CheckpointVariable>& list, const std::string& name,
                        bool trainable) {
@@ -148,12 +153,12 @@ io::Checkpoint Collect(const io::WeightsReader& file, const std::vector<Variable
   return checkpoint;
 }
 
-// With the training net's variables, so with an auxiliary head where the file has one.
-io::Checkpoint CollectNet(const io::WeightsReader& file, const FittedNet& net) {
+// Reads the variables of the training net, which include an auxiliary head if the file has one.
+io::Checkpoint CollectNet(const io::WeightsSource& file, const FittedNet& net) {
   nets::ModelOptions options = net.options;
   options.training = true;
   const nets::Model model = nets::BuildModel(*net.entry, options);
-  const io::MappedWeights mapped(file, SpecsOf(*model.graph));
+  const io::MappedWeights mapped(file, VariableSpecs(*model.graph));
   for (const std::string& line : mapped.report()) fmt::print("{}\n", line);
   io::Checkpoint checkpoint = Collect(mapped, model.graph->variables());
   const Shape images = model.graph->shape(model.graph->input("images"));
@@ -173,20 +178,22 @@ std::span<const char> BytesOf(const auto& values) {
 
 void RequireFileName(const std::string& target) {
   if (target.ends_with(".hdf5") || target.ends_with(".keras"))
-    throw UsageError(fmt::format("[checkpoint] {}: want the ending .h5, for HDF5", target));
+    throw UsageError(fmt::format(
+        "[checkpoint] {}: unsupported file name ending: want .h5, which is HDF5", target));
   std::error_code error;
   if (target.empty() || target.ends_with('/') || std::filesystem::is_directory(target, error))
     throw UsageError(
-        fmt::format("[checkpoint] {}: is a folder: name a file NAME.h5 or a prefix "
+        fmt::format("[checkpoint] {}: is a folder; name a file NAME.h5 or a TensorFlow prefix "
                     "FOLDER/model.ckpt-STEP",
                     target));
 }
 
-// Each variable's moving average in its place; what optimizers keep is of the weights before.
-void TakeAverages(const std::string& path, io::Checkpoint& checkpoint) {
+// Replaces each variable by its moving average. Removes the slots, which belong to the weights that
+// were replaced.
+void UseMovingAverages(const std::string& path, io::Checkpoint& checkpoint) {
   size_t taken = 0;
   for (io::CheckpointVariable& v : checkpoint.variables) {
-    const auto average = std::ranges::find(checkpoint.slots, v.name + train::kAverageSuffix,
+    const auto average = std::ranges::find(checkpoint.slots, v.name + train::kMovingAverageSuffix,
                                            &io::CheckpointVariable::name);
     if (average == checkpoint.slots.end()) continue;
     v.data = std::move(average->data);
@@ -196,7 +203,8 @@ void TakeAverages(const std::string& path, io::Checkpoint& checkpoint) {
     throw DataError(
         fmt::format("[checkpoint] {}: has no moving averages; leave --moving_averages out", path));
   checkpoint.slots.clear();
-  fmt::print("{} of {} variables are their moving averages\n", taken, checkpoint.variables.size());
+  fmt::print("{} of {} variables were replaced by their moving averages\n", taken,
+             checkpoint.variables.size());
 }
 
 void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix, bool tf2_names) {
@@ -212,32 +220,32 @@ void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix, bool t
   io::WriteTfCheckpoint(prefix, std::move(tensors));
 }
 
-// From what a run wrote of its net, unless another one is asked for.
-void Complete(const train::RunMetadata& facts, ConvertFlags& flags) {
-  const auto net = facts.find(train::kNet);
-  const bool is_known = net != facts.end() && nets::TryFindNet(net->second) != nullptr;
+// Fills the net and its image size from the run's metadata, unless another net is asked for.
+void FillMissingFlags(const train::RunMetadata& metadata, ConvertFlags& flags) {
+  const auto net = metadata.find(train::kNet);
+  const bool is_known = net != metadata.end() && nets::TryFindNet(net->second) != nullptr;
   if (!is_known || !(flags.model_name.empty() || flags.model_name == net->second)) return;
   flags.model_name = net->second;
-  train::FillIn(facts, train::kImageSize, flags.image_size);
+  train::FillFromMetadata(metadata, train::kImageSize, flags.image_size);
 }
 
-// This program's checkpoints keep their place in the data, their attributes, and how Keras goes on
-// training them.
+// Loads the source. This program's checkpoints keep their position in the data, their attributes,
+// and the settings with which Keras continues their training.
 io::Checkpoint Load(ConvertFlags flags) {
-  const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(flags.source);
-  const io::Checkpoint* own = file->own();
-  Complete(FactsOf(*file), flags);
+  const std::unique_ptr<io::WeightsSource> file = io::OpenWeights(flags.source);
+  const io::Checkpoint* own = file->carole_checkpoint();
+  FillMissingFlags(ReadRunMetadata(*file), flags);
   const std::optional<FittedNet> net = FindNet(flags, *file);
   io::Checkpoint checkpoint = net ? CollectNet(*file, *net) : Collect(*file, {});
   if (own != nullptr) {
     std::optional<io::KerasModel> keras = std::move(checkpoint.keras);
-    if (keras) keras->training = io::ReadKerasTraining(file->path());
+    if (keras) keras->training_config = io::ReadKerasTrainingConfig(file->path());
     checkpoint = *own;
     checkpoint.keras = std::move(keras);
   }
   fmt::print("{}: {}, step {}: {} variables, {} slots\n", file->path(),
-             net ? net->entry->name : "no net of this program", checkpoint.step,
-             checkpoint.variables.size(), checkpoint.slots.size());
+             net ? net->entry->name : "unknown net", checkpoint.step, checkpoint.variables.size(),
+             checkpoint.slots.size());
   return checkpoint;
 }
 
@@ -247,35 +255,42 @@ int CheckpointConvert(const Arguments& arguments) {
   ConvertFlags flags;
   CommandLine line(
       "carole checkpoint convert",
-      "Converts a checkpoint to .h5, or to TensorFlow's format (V2). Slots and the step "
-      "stay; the place in the data and attributes live in .h5 only.");
-  line.AddPositional(
-          "SOURCE", flags.source,
-          "of this program, Keras (.h5) or TensorFlow (V1, or the prefix of V2), or a folder")
+      "Converts a checkpoint to .h5 or to TensorFlow's format (V2). Slots and the step are kept; "
+      "the position in the data and the attributes are kept in .h5 only.",
+      {"carole checkpoint convert RUN tf/model.ckpt-1000",
+       "carole checkpoint convert --model_name=resnet_v1_50 resnet_v1_50.ckpt resnet_v1_50.h5"});
+  line.AddPositional("SOURCE", flags.source,
+                     "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
+                     "V2), or a folder.")
       ->required();
   line.AddPositional("TARGET", flags.target,
-                     "ends with .h5, or is the prefix of TensorFlow's files")
+                     "File to write, ending with .h5, or the prefix of TensorFlow's files.")
       ->required()
-      ->check(RefuseWeightsName);
-  line.Add("model_name", flags.model_name, "the net; empty: found by its variables");
+      ->check(ValidateWeightsName);
+  line.Group("Conversion");
+  line.Add("model_name", flags.model_name, "Net of the checkpoint; empty: found by its variables.",
+           HelpLevel::kBasic);
   line.AddNonNegative("image_size,eval_image_size", flags.image_size,
-                      "of the net that Keras rebuilds; 0: the run's, or else the net's own");
+                      "Image size in pixels of the net that Keras rebuilds; 0: the run's, else the "
+                      "net's own size.",
+                      HelpLevel::kBasic);
   line.AddBool("moving_averages", flags.moving_averages,
-               "weights are what --moving_average_decay kept of them, without slots");
-  line.AddBool(
-      "tf2_names", flags.tf2_names,
-      "in TensorFlow's format: imagenet_resnet's names as TensorFlow 2's program has them, "
-      "without resnet/");
+               "Write the moving averages (--moving_average_decay) as weights, without slots.",
+               HelpLevel::kBasic);
+  line.AddBool("tf2_names", flags.tf2_names,
+               "In TensorFlow's format, name imagenet_resnet's variables as the TensorFlow 2 "
+               "program does, without resnet/.",
+               HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   RequireFileName(flags.target);
   if (flags.tf2_names && flags.target.ends_with(kHdf5)) {
     throw UsageError(
-        fmt::format("[flags] --tf2_names: got {}, want the prefix of TensorFlow's files: Keras "
-                    "matches by order",
+        fmt::format("[flags] --tf2_names: got {}, want the prefix of TensorFlow's files; Keras "
+                    "matches variables by order, not by name",
                     flags.target));
   }
   io::Checkpoint checkpoint = Load(flags);
-  if (flags.moving_averages) TakeAverages(flags.source, checkpoint);
+  if (flags.moving_averages) UseMovingAverages(flags.source, checkpoint);
   const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();
   if (!folder.empty()) MakeFolder("convert", folder);
   if (flags.target.ends_with(kHdf5)) {

@@ -1,4 +1,4 @@
-// carole dataset build.
+// carole dataset build: writes TFRecords from the raw files of a data set.
 #include <fmt/format.h>
 
 #include <string>
@@ -32,45 +32,63 @@ struct BuildFlags {
   io::BuildOptions options;
 
   void AddTo(CommandLine& line) {
+    constexpr HelpLevel kBasic = HelpLevel::kBasic;
     line.Group("Data");
-    line.Add("dataset_name", name, BuildableNames());
-    line.Add("raw_dir", raw_dir, "folder of the raw files as they are distributed");
-    line.Add("dataset_dir,data_dir", dataset_dir, "where the TFRecords go; made when missing")
+    line.Add("dataset_name", name, "Data set to build. " + OneOf(BuildableNames()), kBasic);
+    line.AddPath(
+        "raw_dir", raw_dir,
+        "Folder of the raw files as they are distributed; required unless --dataset_name is "
+        "synthetic.",
+        kBasic);
+    line.AddPath("dataset_dir,data_dir", dataset_dir,
+                 "Folder in which the TFRecords are written; it is made if it is missing.", kBasic)
         ->required();
-    line.AddNonNegative("max_images", options.max_images, "of each split, for a first try; 0: all");
+    line.AddNonNegative("max_images", options.max_images,
+                        "Images that are taken from each split; 0: all.", kBasic);
+    line.AddNonNegative("max_bad_records", options.max_bad_records,
+                        "Bad images per split that may be left out, each with a line in the log; "
+                        "for folder, flowers and imagenet.",
+                        kBasic);
+    const CLI::Range shards(0, 99999);  // file names have five digits for the number
+    line.Add("train_shards", train_shards,
+             "Number of shards of the training split; 0: the data set's usual number.", kBasic)
+        ->check(shards);
+    line.Add("validation_shards", validation_shards,
+             "Number of shards of the other split; 0: the data set's usual number.", kBasic)
+        ->check(shards);
     line.AddNonNegative(
-        "max_bad_records", options.max_bad_records,
-        "of each split's pictures: so many may be left out, each with a word in the log; "
-        "folder, flowers and imagenet only");
-    const CLI::Range number(0, 99999);  // that names have digits for
-    line.Add("train_shards", train_shards, "0: the data set's own number")->check(number);
-    line.Add("validation_shards", validation_shards, "0: the data set's own number")->check(number);
-    line.AddNonNegative("seed", seed,
-                        "of shuffling and drawing; ImageNet's own is 12345, others' 0");
-    line.AddNonNegative("num_threads", options.threads, "0: one for each core");
-    line.Group("imagenet");
-    line.Add("bounding_boxes", bounding_boxes,
-             "tar of XML, or CSV; looked for in raw_dir when not given");
-    line.Group("folder");
-    line.Add("validation_fraction", options.validation_fraction, "of each class")
+        "seed", seed,
+        "Seed of shuffling and drawing; if it is not given, imagenet uses 12345, others 0.",
+        kBasic);
+    line.AddNonNegative("num_threads", options.threads, "Threads; 0: one per core.", kBasic);
+    line.Group("Data set imagenet");
+    line.AddPath("bounding_boxes", bounding_boxes,
+                 "Bounding boxes as a tar file of XML or as CSV; empty: looked for in --raw_dir.",
+                 kBasic);
+    line.Group("Data set folder");
+    line.Add("validation_fraction", options.validation_fraction,
+             "Fraction of each class that becomes the validation split.", kBasic)
         ->check(CLI::Range(0.0, 1.0));
-    line.Group("synthetic");
-    line.Add("num_images", options.num_images, "to train; a tenth more for validation");
-    line.Add("num_classes", options.num_classes, "drawn classes, labels from 1");
-    line.Add("image_width", options.image_width, "three quarters of it are the height");
+    line.Group("Data set synthetic");
+    line.Add("num_images", options.num_images,
+             "Number of training images; a tenth as many are drawn for validation.", kBasic);
+    line.Add("num_classes", options.num_classes, "Number of classes; labels begin at 1.", kBasic);
+    line.Add("image_width", options.image_width,
+             "Width of images in pixels; the height is three quarters of it.", kBasic);
   }
 
   io::BuildOptions ToOptions(const CommandLine& line) {
     options.dataset = &io::FindDataset(name);
     if (raw_dir.empty() && name != "synthetic")
-      throw UsageError("[flags] --raw_dir: missing: name the folder of the raw files");
+      throw UsageError("[flags] --raw_dir: is missing; name the folder of the raw files");
     std::error_code error;
     if (!raw_dir.empty() && !std::filesystem::exists(raw_dir, error) && !error)
-      throw DataError(fmt::format("[flags] --raw_dir {}: is not there; correct the path", raw_dir));
+      throw DataError(
+          fmt::format("[flags] --raw_dir={}: does not exist; correct the path", raw_dir));
     options.raw_dir = raw_dir;
     options.output_dir = dataset_dir;
     options.bounding_boxes = bounding_boxes;
-    if (line.Given("seed")) options.seed = static_cast<uint32_t>(seed);
+    if (line.IsGiven("seed")) options.seed = static_cast<uint32_t>(seed);
     if (train_shards > 0) options.train_shards = train_shards;
     if (validation_shards > 0) options.validation_shards = validation_shards;
     return options;
@@ -82,14 +100,21 @@ struct BuildFlags {
 int DatasetBuild(const Arguments& arguments) {
   BuildFlags flags;
   CommandLine line("carole dataset build",
-                   "Writes TFRecords and labels.txt from a data set's raw files. A build that was "
-                   "stopped goes on with the shards that are missing.");
+                   "Writes TFRecords and labels.txt from the raw files of a data set. A build that "
+                   "was stopped continues with the missing shards. For --dataset_name=folder, "
+                   "--raw_dir has one folder of images per class.",
+                   {"carole dataset build --dataset_name=fashion_mnist --raw_dir=RAW "
+                    "--dataset_dir=DATA",
+                    "carole dataset build --dataset_name=folder --raw_dir=PHOTOS "
+                    "--dataset_dir=DATA"});
   flags.AddTo(line);
   if (!line.Parse(arguments)) return 0;
   io::BuildOptions options = flags.ToOptions(line);
   if (options.dataset->build == nullptr)
     throw UsageError(
-        fmt::format("[flags] --dataset_name: {} cannot be built from raw files", flags.name));
+        fmt::format("[flags] --dataset_name: cannot be built from raw files: got {}, want one of "
+                    "{}",
+                    flags.name, BuildableNames()));
   monitoring::WorkProgress progress("images");
   options.progress = [&](std::string_view split, int64_t done, int64_t total) {
     progress.Show(split, done, total);

@@ -1,4 +1,4 @@
-// carole dataset show.
+// carole dataset show: prints the fields of one record, and writes its image if asked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of ASCII, and nothing that moves a terminal's cursor.
+// Whether all bytes are printable ASCII, which cannot move a terminal's cursor.
 bool IsText(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(),
                      [](unsigned char c) { return c >= ' ' && c < 127; });
@@ -42,7 +42,7 @@ std::string Preview(std::string_view bytes) {
     io::Image image;
     io::DecodeImage(bytes, 3, &image);
     return fmt::format("{} of {} bytes, {}x{}", kind, bytes.size(), image.width, image.height);
-  } catch (const DataError& error) {  // whoever looks at a record may look for just that
+  } catch (const DataError& error) {  // users may look at a record because it is damaged
     return fmt::format("{} of {} bytes, damaged: {}", kind, bytes.size(), WithoutTag(error.what()));
   }
 }
@@ -60,7 +60,8 @@ std::string DescribeValues(std::string_view kind, const std::vector<T>& values) 
   return text;
 }
 
-// The values when the feature holds a list of this kind: readers refuse the other two kinds.
+// Returns the values if the feature holds a list of this type. The three readers refuse lists of
+// other types.
 template <typename T>
 std::optional<std::vector<T>> TryRead(std::vector<T> (*read)(const io::FeatureQuery&),
                                       const io::FeatureQuery& query) {
@@ -76,13 +77,13 @@ std::string DescribeFeature(const io::FeatureQuery& query,
   if (const auto values = TryRead(io::AllBytes, query)) return DescribeValues("bytes", *values);
   if (const auto values = TryRead(io::AllInt64, query)) {
     const bool is_label = query.key == "image/class/label" && values->size() == 1;
-    const std::string name = is_label ? NameOfLabel(class_names, values->front()) : "";
+    const std::string name = is_label ? LabelName(class_names, values->front()) : "";
     return DescribeValues("int64", *values) + (name.empty() ? "" : "  " + name);
   }
   return DescribeValues("float", io::AllFloats(query));
 }
 
-// Two pixels thick.
+// Draws the outline of a box, two pixels thick.
 void DrawOutline(const io::Box& box, io::Image& image) {
   const auto to_pixel = [](float part, int extent) {
     return static_cast<int>(std::lround(part * static_cast<float>(extent - 1)));
@@ -101,7 +102,8 @@ void DrawOutline(const io::Box& box, io::Image& image) {
   }
 }
 
-// Boxes that do not fit the picture are said, not drawn: the picture is worth seeing.
+// Draws the record's boxes. If they do not fit the image, it warns and draws none, since the image
+// is useful without them.
 void DrawBoxes(std::string_view record, io::Image& image) {
   try {
     for (const io::Box& box : io::ReadBoxes(record)) DrawOutline(box, image);
@@ -110,33 +112,32 @@ void DrawBoxes(std::string_view record, io::Image& image) {
   }
 }
 
-// In color, so that boxes can be drawn.
-io::Image ReadPicture(std::string_view record, const io::DatasetEntry* dataset) {
+// Decodes the record's image, in color so that boxes can be drawn.
+io::Image ReadImage(std::string_view record, const io::DatasetEntry* dataset) {
   std::array<io::FeatureQuery, 4> found = {
       {{"image/encoded"}, {"image/format"}, {"image/height"}, {"image/width"}}};
   io::FindFeatures(record, found);
-  const io::StoredPicture stored = io::ReadStoredPicture(found);
+  const io::StoredImage stored = io::ReadStoredImage(found);
   io::Image image;
   const int channels = dataset != nullptr ? dataset->channels : 3;
-  const auto bare = io::FindRawPixels(stored, io::RawPixelsOf(dataset), channels);
-  if (!bare) {
+  const auto raw_pixels = io::FindRawPixels(stored, io::RawPixelsOf(dataset), channels);
+  if (!raw_pixels) {
     io::DecodeImage(stored.encoded, 3, &image);
     return image;
   }
-  image = {.height = bare->height, .width = bare->width, .channels = 3};
-  const int copies = 3 / channels;  // of gray
+  image = {.height = raw_pixels->height, .width = raw_pixels->width, .channels = 3};
+  const int copies = 3 / channels;  // gray is copied to three channels
   for (int64_t i = 0; i < int64_t{image.height} * image.width * channels; ++i)
-    image.pixels.insert(image.pixels.end(), static_cast<size_t>(copies), bare->pixels[i]);
+    image.pixels.insert(image.pixels.end(), static_cast<size_t>(copies), raw_pixels->pixels[i]);
   return image;
 }
 
-// As PNG, so that nothing but the boxes changes.
-void WritePicture(std::string_view record, const io::DatasetEntry* dataset,
-                  const std::string& path) {
-  io::Image image = ReadPicture(record, dataset);
+// Writes the record's image with its boxes, as PNG, which does not change pixels.
+void WriteImage(std::string_view record, const io::DatasetEntry* dataset, const std::string& path) {
+  io::Image image = ReadImage(record, dataset);
   DrawBoxes(record, image);
   WriteWholeFile(path, io::EncodePng(image.view()));
-  fmt::print("  picture, {}x{}, written to {}\n", image.width, image.height, path);
+  fmt::print("  image, {}x{}, written to {}\n", image.width, image.height, path);
 }
 
 }  // namespace
@@ -144,12 +145,16 @@ void WritePicture(std::string_view record, const io::DatasetEntry* dataset,
 int DatasetShow(const Arguments& arguments) {
   ShardFlags flags;
   int64_t record = 0;
-  std::string picture;
+  std::string image_path;
   CommandLine line("carole dataset show",
-                   "Prints the fields of one record and writes its picture.");
+                   "Prints the fields of one record and writes its image if asked.",
+                   {"carole dataset show --dataset_name=imagenet --dataset_dir=DATA --record=7",
+                    "carole dataset show --picture=image.png DATA/train-00000-of-01024"});
   flags.AddTo(line);
-  line.AddNonNegative("record", record, "which, counted from 0 over all shards");
-  line.Add("picture", picture, "PNG to write the picture to, with its boxes drawn in");
+  line.AddNonNegative("record", record, "Index of the record, counted from 0 over all shards.",
+                      HelpLevel::kBasic);
+  line.AddPath("picture", image_path, "Write the image with its boxes to this PNG file.",
+               HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   const io::RecordIndex index = io::LoadRecordIndex({.shards = flags.Find(), .skip_damage = true});
   if (record >= index.num_records())
@@ -160,7 +165,7 @@ int DatasetShow(const Arguments& arguments) {
   const auto source = io::OpenSeekableRecords(shard, index.shards()[entry.shard].damaged);
   std::string buffer;
   const auto data = io::ReadRecordAt(*source, entry.offset, entry.index, buffer, entry.length);
-  if (!data) io::FailEmptyShard(shard.string());
+  if (!data) io::ThrowEmptyShard(shard.string());
   fmt::print("{}: record {} at byte {}, {} bytes\n", shard.string(), entry.index, entry.offset,
              entry.length);
   const std::vector<std::string> class_names = flags.ClassNames();
@@ -169,7 +174,7 @@ int DatasetShow(const Arguments& arguments) {
         IsText(feature.key) ? std::string(feature.key) : fmt::format("{:?}", feature.key);
     fmt::print("  {:<24} {}\n", key, DescribeFeature(feature, class_names));
   }
-  if (!picture.empty()) WritePicture(*data, flags.Dataset(), picture);
+  if (!image_path.empty()) WriteImage(*data, flags.Dataset(), image_path);
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// carole dataset verify.
+// carole dataset verify: checks every record of TFRecord files, and copies good ones if asked.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -19,7 +19,7 @@ void PrintCounts(const io::VerifyReport& report, const std::vector<std::string>&
   for (size_t s = 0; s < report.shards.size(); ++s)
     fmt::print("{}: {} good records\n", report.shards[s].string(), report.good[s].size());
   for (const auto& [label, count] : report.class_counts)
-    fmt::print("class {:>4}: {:>7}  {}\n", label, count, NameOfLabel(class_names, label));
+    fmt::print("class {:>4}: {:>7}  {}\n", label, count, LabelName(class_names, label));
 }
 
 }  // namespace
@@ -30,11 +30,15 @@ int DatasetVerify(const Arguments& arguments) {
   std::string repair;
   CommandLine line(
       "carole dataset verify",
-      "Checks framing, CRCs, fields, labels, boxes and images of every record, and that "
-      "none comes twice; damage ends with exit code 65.");
+      "Checks framing, checksums, fields, labels, boxes and images of every record, and that no "
+      "record is there twice. The exit code is 65 if a record is bad.",
+      {"carole dataset verify --dataset_name=imagenet --dataset_dir=DATA",
+       "carole dataset verify --repair=CLEAN DATA/train-00000-of-01024"});
   flags.AddTo(line);
-  line.AddNonNegative("num_threads", options.threads, "0: one for each core");
-  line.Add("repair", repair, "folder for copies of the shards without the bad records");
+  line.AddNonNegative("num_threads", options.threads, "Threads; 0: one per core.",
+                      HelpLevel::kBasic);
+  line.AddPath("repair", repair, "Folder for copies of the shards without the bad records.",
+               HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   options.shards = flags.Find();
   options.dataset = flags.Dataset();

@@ -1,5 +1,5 @@
-// carole doctor: looks at machine, MPI, network, data and disk, alone or as ranks of a job; each
-// problem comes with its fix.
+// carole doctor: checks machine, MPI, network, data and disk, alone or as ranks of a job. Each
+// finding comes with its fix.
 #include "launch/doctor/doctor.h"
 
 #include <fmt/format.h>
@@ -28,11 +28,11 @@ namespace {
 
 using collectives::Communicator;
 using launch::Finding;
-using launch::Verdict;
+using launch::FindingStatus;
 using Json = nlohmann::ordered_json;
 
-constexpr double kDeadlineSeconds = 5;  // of ranks that do not come
-constexpr double kDataSeconds = 3;
+constexpr double kDeadlineSeconds = 5;  // how long it waits for other ranks
+constexpr double kDataSeconds = 3;      // how long it reads shards
 
 struct DoctorFlags {
   DatasetFlags dataset{.dataset_name = "", .dataset_split_name = "train"};
@@ -41,7 +41,7 @@ struct DoctorFlags {
   bool json = false;
 };
 
-// The findings of one machine, as they travel between ranks.
+// The findings of one host. ToText() and FromText() convert it for sending between ranks.
 struct Report {
   std::string host;
   std::vector<Finding> findings;
@@ -50,7 +50,7 @@ struct Report {
 std::string ToText(const Report& report) {
   Json json{{"host", report.host}, {"findings", Json::array()}};
   for (const Finding& f : report.findings)
-    json["findings"].push_back({f.check, static_cast<int>(f.verdict), f.text, f.fix});
+    json["findings"].push_back({f.check, static_cast<int>(f.status), f.text, f.fix});
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -58,11 +58,11 @@ Report FromText(const std::string& text) {
   const Json json = Json::parse(text);
   Report report{.host = json.at("host")};
   for (const Json& f : json.at("findings"))
-    report.findings.push_back({f[0], static_cast<Verdict>(f[1].get<int>()), f[2], f[3]});
+    report.findings.push_back({f[0], static_cast<FindingStatus>(f[1].get<int>()), f[2], f[3]});
   return report;
 }
 
-// The texts of all ranks.
+// Returns the texts of all ranks. Collective.
 std::vector<std::string> GatherTexts(Communicator& communicator, const std::string& text) {
   const std::vector<uint64_t> lengths =
       AllGather<uint64_t>(communicator, text.size(), {.what = "lengths"});
@@ -75,12 +75,13 @@ std::vector<std::string> GatherTexts(Communicator& communicator, const std::stri
   return texts;
 }
 
-// Of the clock on the wall.
 double SecondsSince1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Ranks leave a barrier within its own time, and then read their clocks.
+// Compares the wall clocks of all ranks. They leave a barrier at nearly the same moment and then
+// read their clocks. The error of the comparison is at most the shortest time that a rank spent in
+// the barrier.
 Finding CheckClocks(Communicator& communicator) {
   double best_skew = 0, best_error = 1e30;
   for (int round = 0; round < 3; ++round) {
@@ -92,7 +93,7 @@ Finding CheckClocks(Communicator& communicator) {
     for (size_t r = 0; r < all.size(); r += 2) {
       first = std::min(first, all[r]);
       last = std::max(last, all[r]);
-      error = std::min(error, all[r + 1]);  // the rank that came last waited least
+      error = std::min(error, all[r + 1]);  // the rank that arrived last waited least
     }
     if (error < best_error) {
       best_error = error;
@@ -107,13 +108,13 @@ Finding CheckBandwidth(Communicator& communicator) {
       collectives::BenchAllReduce(communicator, {.sizes = {4 << 20}, .steps = 5}).front();
   const bool has_network = communicator.local_size() < communicator.size();
   const std::string text =
-      fmt::format("{:.2f} GB/s when {} ranks sum 4 MB ({})", sample.bus_gb_per_s,
-                  communicator.size(), has_network ? "over the network" : "one machine");
+      fmt::format("{:.2f} GB/s in an all-reduce of 4 MB over {} ranks ({})", sample.bus_gb_per_s,
+                  communicator.size(), has_network ? "over the network" : "on one host");
   constexpr double kGigabitEthernet = 0.1;  // GB/s
   if (has_network && sample.bus_gb_per_s < 1.5 * kGigabitEthernet)
-    return {"bandwidth", Verdict::kWarning, text,
-            "this is no more than gigabit Ethernet: choose the fast interface (see network)"};
-  return {"bandwidth", Verdict::kOk, text, ""};
+    return {"bandwidth", FindingStatus::kWarning, text,
+            "this is the speed of gigabit Ethernet: choose the fast interface (see network)"};
+  return {"bandwidth", FindingStatus::kOk, text, ""};
 }
 
 launch::GpuFacts LookAtGpus(int local_ranks) {
@@ -122,7 +123,7 @@ launch::GpuFacts LookAtGpus(int local_ranks) {
                          .local_ranks = local_ranks};
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
   if (facts.driver.version.empty() || facts.built_cuda == "no") return facts;
-  facts.problem = WhyNoGpu();
+  facts.problem = GpuUnavailableReason();
   if (facts.problem.empty()) facts.gpus = CountGpus();
   return facts;
 }
@@ -135,8 +136,8 @@ Finding CheckNccl(const launch::GpuFacts& gpus) {
   }
 }
 
-// What each machine's first rank looks at.
-Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
+// Runs the checks of one host. Called by the first rank of each host.
+Report CheckMachine(const DoctorFlags& flags, int local_ranks) {
   const launch::GpuFacts gpus = LookAtGpus(local_ranks);
   Report report{.host = HostName()};
   report.findings = {launch::CheckCores(local_ranks),
@@ -150,7 +151,7 @@ Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
                      CheckNccl(gpus)};
   if (flags.dataset.dataset_dir.empty()) {
     report.findings.push_back(
-        {"data", Verdict::kSkipped, "no --dataset_dir and --dataset_name were given", ""});
+        {"data", FindingStatus::kSkipped, "--dataset_dir and --dataset_name were not given", ""});
   } else {
     report.findings.push_back(CheckData(flags.dataset, kDataSeconds));
   }
@@ -159,14 +160,14 @@ Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
 
 Finding CheckTrainDir(const std::string& train_dir) {
   if (!train_dir.empty()) return launch::CheckDisk(train_dir);
-  return {"disk", Verdict::kSkipped, "no --train_dir was given", ""};
+  return {"disk", FindingStatus::kSkipped, "--train_dir was not given", ""};
 }
 
 void Print(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     fmt::print("{}\n", report.host);
     for (const Finding& f : report.findings) {
-      fmt::print("  {:<8} {:<14} {}\n", VerdictName(f.verdict), f.check, f.text);
+      fmt::print("  {:<8} {:<14} {}\n", FindingStatusName(f.status), f.check, f.text);
       if (!f.fix.empty()) fmt::print("  {:<8} {:<14} fix: {}\n", "", "", f.fix);
     }
   }
@@ -178,7 +179,7 @@ void PrintJson(const std::vector<Report>& reports, bool good) {
     Json findings = Json::array();
     for (const Finding& f : report.findings)
       findings.push_back({{"check", f.check},
-                          {"verdict", VerdictName(f.verdict)},
+                          {"verdict", FindingStatusName(f.status)},
                           {"text", f.text},
                           {"fix", f.fix}});
     json["machines"].push_back({{"host", report.host}, {"findings", findings}});
@@ -189,7 +190,7 @@ void PrintJson(const std::vector<Report>& reports, bool good) {
 bool HasProblem(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     if (std::any_of(report.findings.begin(), report.findings.end(),
-                    [](const Finding& f) { return f.verdict == Verdict::kProblem; }))
+                    [](const Finding& f) { return f.status == FindingStatus::kProblem; }))
       return true;
   }
   return false;
@@ -206,14 +207,17 @@ int Finish(const std::vector<Report>& reports, bool json) {
   return good ? 0 : 1;
 }
 
-// Ranks that do not find each other are a finding, too.
-std::unique_ptr<Job> MakeJob(const MachineFlags& flags, std::vector<Finding>& findings) {
+// Returns the context of this rank. If the ranks cannot connect, adds that as a finding and returns
+// nullptr.
+std::unique_ptr<RankContext> TryMakeRankContext(const MachineFlags& flags,
+                                                std::vector<Finding>& findings) {
   try {
-    auto job = std::make_unique<Job>(flags);
-    findings.push_back({"ranks", Verdict::kOk, fmt::format("{} started", job->size()), ""});
-    return job;
+    auto context = std::make_unique<RankContext>(flags);
+    findings.push_back(
+        {"ranks", FindingStatus::kOk, fmt::format("{} started", context->size()), ""});
+    return context;
   } catch (const Error& error) {
-    findings.push_back({"ranks", Verdict::kProblem, error.what(), "as the text says"});
+    findings.push_back({"ranks", FindingStatus::kProblem, error.what(), "do what the text says"});
     return nullptr;
   }
 }
@@ -223,30 +227,35 @@ std::unique_ptr<Job> MakeJob(const MachineFlags& flags, std::vector<Finding>& fi
 int Doctor(const Arguments& arguments) {
   DoctorFlags flags;
   CommandLine line("carole doctor",
-                   "Looks at machine, MPI, network, data and disk in 10 s; start it as training "
-                   "would be. Exit code 1 tells of problem.");
-  AddDatasetFlags(line, flags.dataset);
-  line.Group("Output");
-  line.Add("train_dir,output_dir", flags.train_dir, "folder of checkpoints, to measure its disk");
-  line.AddBool("json", flags.json, "print JSON");
+                   "Checks machine, MPI, GPU, network, data and disk in about 10 seconds. Start it "
+                   "in the same way as the training. The exit code is 1 if something is wrong.",
+                   {"carole doctor",
+                    "mpirun -np 4 carole doctor --dataset_name=imagenet --dataset_dir=DATA "
+                    "--train_dir=RUN"});
+  AddDatasetFlags(line, flags.dataset, DatasetDir::kOptional);
+  line.Group("Disk and output");
+  line.AddPath("train_dir,output_dir", flags.train_dir,
+               "Folder of checkpoints, whose disk is measured; empty: no disk is measured.",
+               HelpLevel::kBasic);
+  line.AddBool("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
-  flags.machine.trains = true;  // what a training would meet
+  flags.machine.is_training = true;  // checks what a training would check
   flags.machine.collective_timeout = kDeadlineSeconds;
 
-  std::vector<Finding> shared;  // of the job as a whole
-  const std::unique_ptr<Job> job = MakeJob(flags.machine, shared);
-  if (!job) {
-    Report report = LookAtMachine(flags, 1);
+  std::vector<Finding> shared;  // findings about the job as a whole
+  const std::unique_ptr<RankContext> context = TryMakeRankContext(flags.machine, shared);
+  if (!context) {
+    Report report = CheckMachine(flags, 1);
     report.findings.insert(report.findings.begin(), shared.begin(), shared.end());
     return Finish({report}, flags.json);
   }
-  Communicator& communicator = job->communicator();
+  Communicator& communicator = context->communicator();
   Report mine{.host = HostName()};
   collectives::RunRankLocal(communicator, "machine", [&] {
-    if (communicator.local_rank() == 0) mine = LookAtMachine(flags, communicator.local_size());
-    if (job->is_chief()) mine.findings.push_back(CheckTrainDir(flags.train_dir));
+    if (communicator.local_rank() == 0) mine = CheckMachine(flags, communicator.local_size());
+    if (context->is_chief()) mine.findings.push_back(CheckTrainDir(flags.train_dir));
   });
-  if (job->size() > 1) {
+  if (context->size() > 1) {
     shared.push_back(CheckClocks(communicator));
     shared.push_back(CheckBandwidth(communicator));
   }
@@ -256,7 +265,7 @@ int Doctor(const Arguments& arguments) {
     if (reports.back().findings.empty()) reports.pop_back();
   }
   reports[0].findings.insert(reports[0].findings.end(), shared.begin(), shared.end());
-  if (!job->is_chief()) return 0;
+  if (!context->is_chief()) return 0;
   return Finish(reports, flags.json);
 }
 

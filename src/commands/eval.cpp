@@ -1,5 +1,5 @@
-// carole eval: accuracy, loss, per-class accuracy and confusion matrix of a checkpoint over a
-// split; once, or of each new checkpoint of a folder.
+// carole eval: measures accuracy, loss, per-class accuracy and the confusion matrix of a checkpoint
+// on a split, once, or for each new checkpoint of a folder.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,16 +7,15 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <set>
 #include <thread>
-#include <utility>
 
 #include "collectives/ranks/rank_local_work.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/checkpoint_folder.h"
+#include "io/checkpoint/checkpoint_follower.h"
 #include "io/events/event_writer.h"
 #include "io/weights/open_weights.h"
-#include "launch/job/job_end.h"
+#include "launch/job/end_markers.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/cli/recipes.h"
@@ -57,32 +56,41 @@ struct EvalFlags {
 
 void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Group("Evaluation");
-  line.Add(
-      "checkpoint_path", flags.checkpoint_path,
-      "a file (with or without .h5), a TensorFlow prefix, or a folder for its newest good one");
-  line.Add("train_dir,output_dir", flags.train_dir,
-           "the same, where --checkpoint_path is not given");
-  line.Add("eval_dir,log_dir", flags.eval_dir,
-           "folder that an event file is written to; none when empty");
-  line.Add("confusion_dir", flags.confusion_dir,
-           "folder for the confusion matrix: confusion.csv, .png and .html; none when empty");
-  line.AddPositive("batch_size", flags.batch_size, "images at a time, of each rank");
+  line.AddPath("checkpoint_path", flags.checkpoint_path,
+               "Checkpoint: a file (with or without .h5), a TensorFlow prefix, or a folder, whose "
+               "newest intact checkpoint is used.",
+               HelpLevel::kBasic);
+  line.AddPath("train_dir,output_dir", flags.train_dir,
+               "Same as --checkpoint_path; counts if that is not given.");
+  line.AddPath("eval_dir,log_dir", flags.eval_dir,
+               "Folder in which an event file is written; empty: none is written.",
+               HelpLevel::kBasic);
+  line.AddPath("confusion_dir", flags.confusion_dir,
+               "Folder for the confusion matrix as confusion.csv, .png and .html; empty: none.",
+               HelpLevel::kBasic);
+  line.AddPositive("batch_size", flags.batch_size, "Images that each rank evaluates at a time.",
+                   HelpLevel::kBasic);
   line.AddNonNegative("eval_batch_size", flags.eval_batch_size,
-                      "images at a time, of each machine; 0: see --batch_size");
+                      "Images that each host evaluates at a time; 0: see --batch_size.");
   line.AddNonNegative("max_num_batches", flags.max_num_batches,
-                      "over all ranks together; 0: the whole split");
+                      "Batches that are evaluated over all ranks together; 0: the whole split.",
+                      HelpLevel::kBasic);
   line.Add("moving_average_decay", flags.moving_average_decay,
-           "not 0: the moving averages of the variables are evaluated");
-  line.AddBool("json", flags.json, "print JSON");
+           "Evaluate the moving averages of the variables unless this is 0.");
+  line.AddBool("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   line.Group("Following a run");
   line.AddNonNegative("eval_interval_secs", flags.eval_interval_secs,
-                      "not 0: evaluates each new checkpoint of the folder, at most so often");
+                      "Evaluate each new checkpoint of the folder, with at least this many seconds "
+                      "between two evaluations; 0: evaluate once.",
+                      HelpLevel::kBasic);
   line.AddNonNegative("timeout", flags.timeout,
-                      "ends after so many seconds without a new one; 0: never");
+                      "Seconds without a new checkpoint after which the program ends; 0: no limit.",
+                      HelpLevel::kBasic);
   line.AddBool("until_trained", flags.until_trained,
-               "ends with the checkpoint of training's last step (a minute later, if it was there "
-               "before), or when carole launch has noted the job's end in the folder");
-  line.AddNonNegative("max_number_of_evaluations", flags.max_number_of_evaluations, "0: any");
+               "End after the checkpoint of training's last step (a minute later if it existed at "
+               "the start), or when `carole launch` notes the end of the job in the folder.");
+  line.AddNonNegative("max_number_of_evaluations", flags.max_number_of_evaluations,
+                      "Number of evaluations after which the program ends; 0: no limit.");
 }
 
 void AddFlags(CommandLine& line, EvalFlags& flags) {
@@ -94,18 +102,18 @@ void AddFlags(CommandLine& line, EvalFlags& flags) {
   AddRecipeFlags(line, flags.recipe);
 }
 
-// What is told about the checkpoint that rank 0 read.
-struct Evaluated {
+// The checkpoint that rank 0 read.
+struct EvaluatedCheckpoint {
   std::string path;
   int64_t step = 0;
 };
 
-Evaluated Read(const EvalFlags& flags, const std::string& path, const train::RunMetadata* facts,
-               VariableStore& store) {
-  const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
-  train::ReadVariables(*reader, KindOfWeights(flags.moving_average_decay), store);
-  const Evaluated evaluated{reader->path(), reader->step().value_or(0)};
-  if (facts) train::CompareEvaluation(FactsOf(*reader), *facts);
+EvaluatedCheckpoint Read(const EvalFlags& flags, const std::string& path,
+                         const train::RunMetadata* metadata, VariableStore& store) {
+  const std::unique_ptr<io::WeightsSource> reader = io::OpenWeights(path);
+  train::ReadVariables(*reader, ChooseWeightsKind(flags.moving_average_decay), store);
+  const EvaluatedCheckpoint evaluated{reader->path(), reader->step().value_or(0)};
+  if (metadata) train::CompareEvaluationMetadata(ReadRunMetadata(*reader), *metadata);
   LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
           flags.moving_average_decay != 0 ? ", moving averages" : "");
   return evaluated;
@@ -120,33 +128,34 @@ bool IsWhole(const std::string& checkpoint) {
   }
 }
 
-// Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one. Its run's data are
-// compared with `facts`, unless null. nullopt, where a run is followed: it has gone since it
-// was found, or is damaged.
-std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::string& path,
-                                         const train::RunMetadata* facts, const Job& job,
-                                         VariableStore& store) {
-  std::optional<Evaluated> evaluated;
-  collectives::RunRankLocal(job.communicator(), "checkpoint", [&] {
-    if (!job.is_chief()) return;
+// Reads the checkpoint on rank 0 and broadcasts its variables, so that only rank 0 needs to see the
+// file. Compares the data of its run with `metadata`, unless that is null. Returns nullopt if a run
+// is followed and the checkpoint is damaged or was deleted since it was found. Collective.
+std::optional<EvaluatedCheckpoint> ShareCheckpoint(const EvalFlags& flags, const std::string& path,
+                                                   const train::RunMetadata* metadata,
+                                                   const RankContext& context,
+                                                   VariableStore& store) {
+  std::optional<EvaluatedCheckpoint> evaluated;
+  collectives::RunRankLocal(context.communicator(), "checkpoint", [&] {
+    if (!context.is_chief()) return;
     try {
-      evaluated = Read(flags, path, facts, store);
+      evaluated = Read(flags, path, metadata, store);
     } catch (const DataError& error) {
       if (flags.eval_interval_secs == 0 || IsWhole(path)) throw;
-      LogWarning("eval", "{}; it is passed over", WithoutTag(error.what()));
+      LogWarning("eval", "{}; skipping this checkpoint", WithoutTag(error.what()));
     } catch (const Error&) {
       std::error_code error;
       if (flags.eval_interval_secs == 0 || std::filesystem::exists(path, error)) throw;
-      LogWarning("eval", "{}: is gone; waiting for the next one", path);
+      LogWarning("eval", "{}: was deleted; waiting for the next checkpoint", path);
     }
   });
-  if (CountRanks(job.communicator(), evaluated.has_value(), {.what = "checkpoint"}) == 0)
+  if (CountRanks(context.communicator(), evaluated.has_value(), {.what = "checkpoint"}) == 0)
     return std::nullopt;
-  train::BroadcastVariables(job.communicator(), store);
-  return evaluated.value_or(Evaluated{});  // rank 0 alone knows the file
+  train::BroadcastVariables(context.communicator(), store);
+  return evaluated.value_or(EvaluatedCheckpoint{});  // rank 0 alone knows the file
 }
 
-void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
+void PrintJson(const train::Metrics& metrics, const EvaluatedCheckpoint& evaluated,
                const std::vector<std::string>& names) {
   nlohmann::ordered_json json{{"checkpoint", evaluated.path},
                               {"step", evaluated.step},
@@ -165,35 +174,34 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
     json["confusion"].push_back(row);
   }
   PrintJsonLine(json);
-  FlushOutput();
+  FlushStdout();
 }
 
-// Writes what one evaluation gave, on rank 0.
+// Writes the results of evaluations, on rank 0.
 class Output {
  public:
-  Output(const EvalFlags& flags, const NetInput& input, const Job& job)
+  Output(const EvalFlags& flags, const NetInput& input, const RankContext& context)
       : flags_(flags),
         title_(fmt::format("{} on {} {}", input.net->name, input.dataset->name,
                            flags.dataset.dataset_split_name)),
-        names_(NamesOfClasses(flags.dataset, input)) {
-    if (!job.is_chief() || flags.eval_dir.empty()) return;
+        names_(NetClassNames(flags.dataset, input)) {
+    if (!context.is_chief() || flags.eval_dir.empty()) return;
     try {
       MakeFolder("eval", flags.eval_dir);
       events_.emplace(flags.eval_dir);
-    } catch (const DiskError& error) {  // another user's, most likely
+    } catch (const DiskError& error) {  // the default folder probably belongs to another user
       if (flags.eval_dir_was_given) throw;
-      LogWarning("eval",
-                 "{}; --eval_dir, not given, names the folder of the event file: none is written",
+      LogWarning("eval", "{}; no event file is written; name its folder with --eval_dir",
                  WithoutTag(error.what()));
     }
   }
 
-  void Write(const train::Metrics& metrics, const Evaluated& evaluated) {
+  void Write(const train::Metrics& metrics, const EvaluatedCheckpoint& evaluated) {
     if (flags_.json) {
       PrintJson(metrics, evaluated, names_);
     } else {
       fmt::print("{}", metrics.Report(names_));
-      FlushOutput();
+      FlushStdout();
     }
     if (!flags_.confusion_dir.empty()) {
       monitoring::WriteConfusion(flags_.confusion_dir,
@@ -201,7 +209,8 @@ class Output {
                                  metrics);
     }
     if (!events_) return;
-    if (evaluated.step < last_step_) events_.emplace(flags_.eval_dir, evaluated.step);  // run anew
+    // A step that decreases means that the run was started again.
+    if (evaluated.step < last_step_) events_.emplace(flags_.eval_dir, evaluated.step);
     last_step_ = evaluated.step;
     for (const auto& [tag, value] : metrics.Scalars())
       events_->AddScalar(evaluated.step, tag, static_cast<float>(value));
@@ -216,39 +225,44 @@ class Output {
   int64_t last_step_ = 0;
 };
 
-// Whether training ends with this checkpoint, as far as it says so.
-bool IsOfLastStep(const io::CheckpointFile& file) {
+// Whether the checkpoint says that it is from the last step of its training.
+bool IsFromLastStep(const io::CheckpointFile& file) {
   try {
     const auto attributes = io::ReadCheckpointHeader(file.path).attributes;
     const auto last = attributes.find(train::kMaxSteps);
     return last != attributes.end() && last->second == std::to_string(file.step);
   } catch (const Error&) {
-    return false;  // the evaluation will say what is wrong with it
+    return false;  // the evaluation will report what is wrong with it
   }
 }
 
-// The checkpoints that appear in a folder, as tf.contrib.training.checkpoints_iterator gives them.
-class NewCheckpoints {
+// Lets all ranks wait for the next checkpoint of the folder that is followed. Rank 0 looks at the
+// folder and tells the others.
+class CheckpointWaiter {
  public:
-  NewCheckpoints(const EvalFlags& flags, const Job& job)
-      : flags_(flags), job_(job), job_end_(flags.checkpoint_path) {
-    is_old_ = flags.until_trained && !io::ListCheckpoints(flags.checkpoint_path).empty();
+  CheckpointWaiter(const EvalFlags& flags, const RankContext& context)
+      : flags_(flags),
+        context_(context),
+        job_end_(flags.checkpoint_path),
+        follower_(flags.checkpoint_path) {
+    existed_at_start_ = flags.until_trained && !io::ListCheckpoints(flags.checkpoint_path).empty();
   }
 
-  // The last one cannot be read: older ones count again, newer ones are waited for.
-  void PassOver() { passed_over_.insert(std::exchange(found_, before_)); }
+  // Excludes the checkpoint that Wait() returned last, because it cannot be read.
+  void SkipLast() { follower_.SkipLast(); }
 
-  // Waits for the next one; empty when the time is over or a rank was asked to stop. Collective;
-  // the path is rank 0's.
+  // Waits for the next checkpoint. Returns its path on rank 0 and "" on other ranks; nullopt if
+  // nothing more is to be evaluated or a rank was asked to stop. Collective.
   std::optional<std::string> Wait() {
     const Clock::time_point began = Clock::now();
     for (;;) {
       Vote vote = Look(began);
-      job_.communicator().Broadcast(std::as_writable_bytes(std::span(&vote, 1)), 0,
-                                    {.what = "checkpoint"});
-      const int stop = CountRanks(job_.communicator(), train::StopRequested(), {.what = "stop"});
+      context_.communicator().Broadcast(std::as_writable_bytes(std::span(&vote, 1)), 0,
+                                        {.what = "checkpoint"});
+      const int stop =
+          CountRanks(context_.communicator(), train::StopRequested(), {.what = "stop"});
       if (stop > 0 || vote == Vote::kEnd) return std::nullopt;
-      if (vote == Vote::kNew) return found_;
+      if (vote == Vote::kNew) return path_;
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
   }
@@ -257,28 +271,29 @@ class NewCheckpoints {
   using Clock = std::chrono::steady_clock;
   enum class Vote { kNothing, kNew, kEnd };
 
-  // One that was there from the start may be the last of an earlier training.
-  static constexpr double kSecondsToGoOn = 60;
+  // A checkpoint of a last step that existed at the start may be from an earlier training, which
+  // the current one continues. So the program waits for a while before it believes it.
+  static constexpr double kSecondsToContinue = 60;
   bool IsTrained() const {
-    return is_last_ && (!is_old_ || SecondsSince(*evaluated_) > kSecondsToGoOn);
+    return is_from_last_step_ &&
+           (!existed_at_start_ || SecondsSince(*last_start_) > kSecondsToContinue);
   }
 
   Vote Look(Clock::time_point began) {
-    if (!job_.is_chief()) return Vote::kNothing;
-    const bool is_over = flags_.until_trained && (job_end_.Noted() || IsTrained());
-    if (!is_over && evaluated_ && SecondsSince(*evaluated_) < flags_.eval_interval_secs)
+    if (!context_.is_chief()) return Vote::kNothing;
+    const bool is_over = flags_.until_trained && (job_end_.HasEnded() || IsTrained());
+    if (!is_over && last_start_ && SecondsSince(*last_start_) < flags_.eval_interval_secs)
       return Vote::kNothing;
-    auto files = io::ListCheckpoints(flags_.checkpoint_path);
-    std::erase_if(files, [&](const auto& file) { return passed_over_.contains(file.path); });
-    if (!files.empty() && files.back().path != found_) {
-      before_ = std::exchange(found_, files.back().path);
-      is_last_ = IsOfLastStep(files.back());
-      is_old_ = is_old_ && !evaluated_;
-      if (is_last_ && is_old_) {
-        LogInfo("eval", "{} is of its run's last step; waiting for {:.0f} s, as that may go on",
-                found_, kSecondsToGoOn);
+    if (const auto file = follower_.FindNew()) {
+      path_ = file->path;
+      is_from_last_step_ = IsFromLastStep(*file);
+      existed_at_start_ = existed_at_start_ && !last_start_;
+      if (is_from_last_step_ && existed_at_start_) {
+        LogInfo("eval",
+                "{}: is from the last step of its run; waiting {:.0f} s in case the run continues",
+                path_, kSecondsToContinue);
       }
-      evaluated_ = Clock::now();
+      last_start_ = Clock::now();
       return Vote::kNew;
     }
     if (is_over) return Vote::kEnd;
@@ -287,60 +302,63 @@ class NewCheckpoints {
   }
 
   const EvalFlags& flags_;
-  const Job& job_;
-  const launch::JobEnd job_end_;
-  std::string found_, before_;  // the one before that
-  std::set<std::string> passed_over_;
-  bool is_last_ = false;                        // as far as found_ says
-  bool is_old_ = false;                         // it was there when this began
-  std::optional<Clock::time_point> evaluated_;  // when the last one was begun
+  const RankContext& context_;
+  const launch::JobEndDetector job_end_;
+  io::CheckpointFollower follower_;
+  std::string path_;                             // of the last checkpoint found; rank 0 only
+  bool is_from_last_step_ = false;               // whether that says it is from the last step
+  bool existed_at_start_ = false;                // whether that existed when this began
+  std::optional<Clock::time_point> last_start_;  // when its evaluation was started
 };
 
-// 0: all. Of batches as they are given, whatever a rank's share of them.
+// Returns the number of samples that --max_num_batches allows; 0: all. It counts batches of the
+// size that was given, not of a rank's share of them.
 int64_t MaxSamples(const EvalFlags& flags) {
   const int64_t batch = flags.eval_batch_size > 0 ? flags.eval_batch_size : flags.batch_size;
   const int64_t most = std::numeric_limits<int64_t>::max() / batch;
   return std::min(flags.max_num_batches, most) * batch;
 }
 
-void Follow(const EvalFlags& flags, const train::RunMetadata& facts, const Job& job,
-            NewCheckpoints& checkpoints, Evaluation& evaluation, Output& output) {
+void Follow(const EvalFlags& flags, const train::RunMetadata& metadata, const RankContext& context,
+            CheckpointWaiter& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
   LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
   int64_t done = 0;
   while (flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations) {
     const auto path = checkpoints.Wait();
     if (!path) break;
-    const auto evaluated =  // of one run: what it differs in is told once
-        ShareCheckpoint(flags, *path, done == 0 ? &facts : nullptr, job, evaluation.store());
+    const auto evaluated =  // all are of one run: differences are reported once
+        ShareCheckpoint(flags, *path, done == 0 ? &metadata : nullptr, context, evaluation.store());
     if (!evaluated) {
-      checkpoints.PassOver();
+      checkpoints.SkipLast();
       continue;
     }
     const auto metrics = evaluation.Run(MaxSamples(flags), train::StopRequested);
     if (!metrics) break;
-    if (job.is_chief()) output.Write(*metrics, *evaluated);
+    if (context.is_chief()) output.Write(*metrics, *evaluated);
     ++done;
   }
-  LogInfo("eval", "no more checkpoints are waited for");
+  LogInfo("eval", "done; not waiting for more checkpoints");
 }
 
-int Run(EvalFlags& flags, const NetInput& input, Job& job) {
-  NewCheckpoints checkpoints(flags, job);  // early: what comes while this gets ready is new
-  flags.dataset = PrepareRecords(flags.dataset, input, job);
-  const int64_t local_batch =
-      flags.eval_batch_size > 0 ? ShareOfMachine(flags.eval_batch_size, job) : flags.batch_size;
-  Evaluation evaluation(flags.dataset, input, job, local_batch);
-  Output output(flags, input, job);
-  const train::RunMetadata facts = DataFacts(flags.dataset, input);
+int Run(EvalFlags& flags, const NetInput& input, RankContext& context) {
+  // Made first, so that checkpoints that are written during the preparation count as new.
+  CheckpointWaiter checkpoints(flags, context);
+  flags.dataset = PrepareRecords(flags.dataset, input, context);
+  const int64_t local_batch = flags.eval_batch_size > 0
+                                  ? DivideHostBatch(flags.eval_batch_size, context)
+                                  : flags.batch_size;
+  Evaluation evaluation(flags.dataset, input, context, local_batch);
+  Output output(flags, input, context);
+  const train::RunMetadata metadata = MakeDataMetadata(flags.dataset, input);
   if (flags.eval_interval_secs > 0) {
-    Follow(flags, facts, job, checkpoints, evaluation, output);
+    Follow(flags, metadata, context, checkpoints, evaluation, output);
     return 0;
   }
   const auto evaluated =
-      ShareCheckpoint(flags, flags.checkpoint_path, &facts, job, evaluation.store());
+      ShareCheckpoint(flags, flags.checkpoint_path, &metadata, context, evaluation.store());
   const auto metrics = evaluation.Run(MaxSamples(flags));
-  if (job.is_chief()) output.Write(*metrics, *evaluated);
+  if (context.is_chief()) output.Write(*metrics, *evaluated);
   return 0;
 }
 
@@ -348,24 +366,31 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
 
 int Eval(const Arguments& arguments) {
   EvalFlags flags;
-  CommandLine line("carole eval",
-                   "Accuracy, loss and confusion matrix of a checkpoint over a split.");
+  CommandLine line(
+      "carole eval",
+      "Measures accuracy, loss and confusion matrix of a checkpoint on a split, once or for each "
+      "new checkpoint of a run.",
+      {"carole eval --dataset_name=mnist --dataset_dir=DATA --model_name=lenet "
+       "--checkpoint_path=RUN",
+       "carole eval --config=eval.toml --checkpoint_path=RUN --eval_interval_secs=60 "
+       "--timeout=3600"});
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
-  if (line.Given("train_dir") && !line.Given("checkpoint_path"))
+  if (line.IsGiven("train_dir") && !line.IsGiven("checkpoint_path"))
     flags.checkpoint_path = flags.train_dir;
-  flags.eval_dir_was_given = line.Given("eval_dir");
-  // TF-Slim has one folder for all runs; the other programs evaluate beside what they train.
+  flags.eval_dir_was_given = line.IsGiven("eval_dir");
+  // TF-Slim has one default folder for all runs. The other programs write next to the checkpoints.
   if (!flags.eval_dir_was_given && flags.recipe != EvalFlags{}.recipe &&
       std::filesystem::is_directory(flags.checkpoint_path))
     flags.eval_dir = flags.checkpoint_path + "/eval";
   if (flags.until_trained && flags.eval_interval_secs == 0) {
     throw UsageError(
-        "[flags] --until_trained: got no --eval_interval_secs, so one checkpoint is evaluated at "
-        "once; say how often new ones are looked for");
+        "[flags] --until_trained: needs --eval_interval_secs: without it one checkpoint is "
+        "evaluated at once");
   }
-  return RunOnInput(line, flags.dataset, flags.net, flags.machine,
-                    [&](Job& job, const NetInput& input) { return Run(flags, input, job); });
+  return RunOnInput(
+      line, flags.dataset, flags.net, flags.machine,
+      [&](RankContext& context, const NetInput& input) { return Run(flags, input, context); });
 }
 
 }  // namespace carole::commands

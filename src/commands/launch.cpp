@@ -1,4 +1,5 @@
-// carole launch: one command for every container of a TF_CONFIG job, whatever its part.
+// carole launch: one command that every container of a TF_CONFIG job runs, whatever its task is.
+// It connects the hosts by ssh and starts mpirun on the chief.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,36 +27,50 @@ struct LaunchFlags {
   TfConfigFlags cluster;
   launch::JobOptions job;
   std::string ps = "exit";
-  double eval_timeout = 7200;  // twice as long as any recipe takes to save again
+  double eval_timeout = 7200;  // seconds; twice the longest interval between checkpoints of recipes
 };
 
 void AddFlags(CommandLine& line, LaunchFlags& flags) {
   launch::JobOptions& job = flags.job;
   line.Group("Job");
   AddTfConfigFlags(line, flags.cluster);
-  line.Add("work_dir", job.work_dir,
-           "folder that all machines share, for the job's ssh key; else train's --work_dir");
-  line.Add("ssh_key", job.ssh_key, "private key that is mounted on all machines, instead");
-  line.Add("ps", flags.ps, "what a parameter server does: exit at once, or idle until the end")
+  line.AddPath("work_dir", job.work_dir,
+               "Folder that all hosts share, for the job's ssh key; empty: --work_dir of train.",
+               HelpLevel::kBasic);
+  line.AddPath("ssh_key", job.ssh_key,
+               "Private ssh key that is mounted on all hosts, instead of --work_dir.",
+               HelpLevel::kBasic);
+  line.Add("ps", flags.ps,
+           "What a parameter server task does: exit at once, or idle until the job ends.")
       ->check(CLI::IsMember({"exit", "idle"}));
   line.AddPositive("eval_timeout", flags.eval_timeout,
-                   "seconds without a new checkpoint after which an evaluator ends");
-  line.Group("Time and loss");
+                   "Seconds without a new checkpoint after which an evaluator task ends.");
+  line.Group("Timeouts and lost hosts");
   line.AddPositive("start_timeout", job.start_timeout,
-                   "seconds in which all machines have to be there");
-  line.AddNonNegative("max_restarts", job.max_restarts, "from the last checkpoint, after a loss");
-  line.AddPositive("restart_timeout", job.restart_timeout, "seconds to wait for a lost machine");
+                   "Seconds within which all hosts must be ready.", HelpLevel::kBasic);
+  line.AddNonNegative("max_restarts", job.max_restarts,
+                      "Number of restarts from the last checkpoint after a host was lost.",
+                      HelpLevel::kBasic);
+  line.AddPositive("restart_timeout", job.restart_timeout,
+                   "Seconds to wait for a lost host before a restart.", HelpLevel::kBasic);
   line.AddNonNegative("min_hosts", job.min_hosts,
-                      "go on without lost machines while so many are left; 0: all are needed");
+                      "Number of hosts with which the job continues without lost ones; 0: all "
+                      "hosts are needed.",
+                      HelpLevel::kBasic);
   line.AddNonNegative("grace_seconds", job.grace_seconds,
-                      "that the ranks have to save after SIGTERM, SIGINT or SIGHUP");
+                      "Seconds that ranks have to save after SIGTERM, SIGINT or SIGHUP.",
+                      HelpLevel::kBasic);
   line.Group("Network");
-  line.Add("network", job.network, "interfaces or subnets for the job, \"eth1\"; the default: all");
+  line.Add("network", job.network,
+           "Comma list of interfaces or subnets for the job, such as eth1; empty: all.",
+           HelpLevel::kBasic);
   line.Add("ports", job.ports,
-           "FIRST-LAST, where only these are open between machines; NCCL takes any");
+           "Range FIRST-LAST of the ports that are open between hosts; NCCL uses any port.",
+           HelpLevel::kBasic);
 }
 
-[[noreturn]] void Become(const std::vector<std::string>& words) {
+// Executes a command in place of this process.
+[[noreturn]] void ReplaceProcess(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -63,30 +78,30 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   throw ConfigError(fmt::format("[launch] {}: {}", words[0], std::strerror(errno)));
 }
 
-std::vector<std::string> OwnCommand(const char* command, const Arguments& arguments) {
+std::vector<std::string> SelfCommand(const char* command, const Arguments& arguments) {
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(), command};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
 
-// The training, as carole train reads its words.
+// The arguments after "--", as `carole train` parses them.
 struct Training {
   Arguments words;
   TrainFlags flags;
   GivenFlags given;
 };
 
-// What is not given for the job, but for training.
-void TakeFromTraining(const CommandLine& line, const Training& training, LaunchFlags& flags) {
-  // Given: a recipe's own need not be a folder that the machines share.
+// Takes --work_dir and --num_gpus from the training's flags if they are not given for the job.
+void InheritTrainFlags(const CommandLine& line, const Training& training, LaunchFlags& flags) {
+  // Only a given --work_dir: that of a recipe need not be a folder that the hosts share.
   if (flags.job.work_dir.empty() && training.given.count("work_dir") > 0)
     flags.job.work_dir = training.given.at("work_dir");
   const auto num_gpus = training.given.find("num_gpus");
-  if (line.Given("num_gpus") || num_gpus == training.given.end()) return;
+  if (line.IsGiven("num_gpus") || num_gpus == training.given.end()) return;
   const auto number = ParseNumber<int>(num_gpus->second);
   if (!number)
-    throw UsageError(
-        fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", num_gpus->second));
+    throw UsageError(fmt::format("[flags] --num_gpus: is not a number: got {}, want 0 to 1024",
+                                 num_gpus->second));
   flags.cluster.num_gpus = *number;
 }
 
@@ -101,29 +116,31 @@ bool AsksForEvaluation(const Training& training) {
   return flags.every > 0 || flags.keep_best || training.given.count("epochs_per_eval") > 0;
 }
 
-// Evaluation that only a recipe asks for is an evaluator task's where several tasks train, as in
-// its program: the machines that train may lack the files.
-Arguments WordsOfRanks(const Training& training, const launch::Cluster& cluster) {
+// Returns the arguments of the ranks. If several tasks train, evaluation that only a recipe asks
+// for is left to an evaluator task, as in the recipe's program: the hosts that train may lack the
+// evaluation files.
+Arguments RankArguments(const Training& training, const launch::Cluster& cluster) {
   Arguments words = training.words;
-  const bool is_alone = std::ranges::count_if(cluster.tasks, launch::Trains) == 1;
+  const bool is_alone = std::ranges::count_if(cluster.tasks, launch::IsTrainingTask) == 1;
   if (is_alone || training.flags.evaluation.epochs_per_eval == 0 || AsksForEvaluation(training))
     return words;
   if (std::ranges::count(cluster.tasks, launch::Role::kEvaluator, &launch::Task::role) > 0) {
-    LogInfo("launch", "several tasks train: the evaluator task evaluates (--epochs_per_eval=0)");
+    LogInfo("launch",
+            "several tasks train, so only the evaluator task evaluates (--epochs_per_eval=0)");
   } else {
     LogWarning("launch",
-               "several tasks train and TF_CONFIG names no evaluator: nothing evaluates; name one, "
-               "or give --epochs_per_eval=1");
+               "TF_CONFIG: several tasks train but none is an evaluator, so nothing is evaluated; "
+               "add an evaluator task, or give --epochs_per_eval=1");
   }
   words.emplace_back("--epochs_per_eval=0");
   return words;
 }
 
-void RequireKeyPlace(const launch::JobOptions& job) {
+void RequireKeyFolder(const launch::JobOptions& job) {
   if (job.work_dir.empty() && job.ssh_key.empty())
     throw ConfigError(
-        "[launch] key: nowhere for the job's ssh key: got neither --work_dir nor --ssh_key, want a "
-        "folder that all machines share, or a mounted key");
+        "[launch] --work_dir, --ssh_key: both are missing: the job needs an ssh key; give a folder "
+        "that all hosts share, or a mounted key");
 }
 
 void RequirePort(const launch::Task& me) {
@@ -134,12 +151,13 @@ void RequirePort(const launch::Task& me) {
                     launch::RoleName(me.role), me.index));
 }
 
-// The usual cause: two machines that were given the same task.
+// Warns if the task's address is not one of this machine. The usual cause is that two machines were
+// given the same task.
 void WarnOfAnotherMachine(const launch::Task& me) {
-  if (launch::IsOfThisMachine(me.host)) return;
+  if (launch::CanBeThisMachine(me.host)) return;
   LogWarning("launch",
-             "{} {}: {} is no address of this machine: unless its ports are passed on to here, "
-             "task.index in TF_CONFIG is another machine's",
+             "{} {}: {} is not an address of this machine; unless its ports are forwarded here, "
+             "correct task.index in TF_CONFIG",
              launch::RoleName(me.role), me.index, me.host);
 }
 
@@ -149,31 +167,35 @@ bool AsksForHelp(const Arguments& arguments) {
   });
 }
 
-launch::Task FindMe(const launch::Cluster& cluster) {
+launch::Task FindOwnTask(const launch::Cluster& cluster) {
   if (cluster.me.has_value()) return *cluster.me;
   if (cluster.size() == cluster.hosts[0].slots && cluster.tasks.size() == 1)
     return cluster.tasks[0];
   throw ConfigError(
-      "[tf_config] task: missing: got none, want the type and index of this process in a job of "
-      "several");
+      "[tf_config] task: missing: got none, want the type and index of this process, as the job "
+      "has "
+      "several tasks");
 }
 
 int RunTask(const launch::Task& me, const launch::Cluster& cluster, const LaunchFlags& flags,
             const Training& training) {
   const bool is_alone = cluster.tasks.size() == 1 && cluster.size() == 1;
   if (me.role == launch::Role::kEvaluator)
-    Become(OwnCommand("eval", EvaluatorArguments(training, flags.eval_timeout)));
-  if (me.role == launch::Role::kParameterServer && !flags.job.ends_ps) {
-    LogInfo("launch", "ps {}: there are no parameter servers: nothing to do", me.index);
+    ReplaceProcess(SelfCommand("eval", EvaluatorArguments(training, flags.eval_timeout)));
+  if (me.role == launch::Role::kParameterServer && !flags.job.ps_waits_for_end) {
+    LogInfo("launch", "ps {}: carole has no parameter servers; nothing to do", me.index);
     return 0;
   }
-  if (is_alone) Become(flags.job.command);
+  if (is_alone) ReplaceProcess(flags.job.command);
   WarnOfAnotherMachine(me);
-  const auto is_held = [&](const launch::Task& task) { return IsHeld(task, flags.job); };
-  if (me.rank != 0 || std::ranges::any_of(cluster.tasks, is_held)) RequireKeyPlace(flags.job);
+  const auto needs_session = [&](const launch::Task& task) {
+    return NeedsWorkerSession(task, flags.job);
+  };
+  if (me.rank != 0 || std::ranges::any_of(cluster.tasks, needs_session))
+    RequireKeyFolder(flags.job);
   if (me.rank == 0) return launch::RunChief(cluster, flags.job);
   RequirePort(me);
-  return launch::Serve(me, flags.job);
+  return launch::RunWorker(me, flags.job);
 }
 
 }  // namespace
@@ -181,30 +203,35 @@ int RunTask(const launch::Task& me, const launch::Cluster& cluster, const Launch
 int Launch(const Arguments& arguments) {
   LaunchFlags flags;
   CommandLine line("carole launch",
-                   "Trains on all machines of a TF_CONFIG job: run it on each, as\n"
-                   "carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
+                   "Runs a training on all hosts of a TF_CONFIG job. Run the same command on each "
+                   "host.",
+                   {"carole launch --work_dir=SHARED -- train --config=run.toml --train_dir=RUN",
+                    "carole launch --ssh_key=/keys/id --network=eth1 -- train --config=run.toml"});
+  line.SetUsage("carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
   AddFlags(line, flags);
   const Arguments own(arguments.begin(), std::ranges::find(arguments, "--"));
-  launch::SplitArguments split =
-      AsksForHelp(own) ? launch::SplitArguments{own, {}} : launch::Split(arguments);
+  launch::LaunchArguments split =
+      AsksForHelp(own) ? launch::LaunchArguments{own, {}} : launch::SplitAtDashes(arguments);
   Training training;
-  CommandLine train_line("carole train", "Trains a net on all machines of a job.");
+  CommandLine train_line("carole train", "IsTrainingTask a net on all hosts of a job.",
+                         {"carole launch -- train --config=run.toml"});
   AddTrainFlags(train_line, training.flags);
-  launch::TakeFlags(
-      [&](const std::string& name) { return line.Has(name) && !train_line.Has(name); }, split);
+  launch::MoveLaunchFlags(
+      [&](const std::string& name) { return line.HasFlag(name) && !train_line.HasFlag(name); },
+      split);
   training.words = split.train;
   if (!line.Parse(split.launch) ||
       !ParseWithRecipe(train_line, training.words, training.flags.recipe, &Recipe::train))
     return 0;
-  training.given = train_line.Given();
-  TakeFromTraining(line, training, flags);
+  training.given = train_line.given_flags();
+  InheritTrainFlags(line, training, flags);
   const launch::Cluster cluster = ReadCluster(line, flags.cluster);
-  const launch::Task me = FindMe(cluster);
-  flags.job.ends_ps = flags.ps == "idle";
-  flags.job.command = OwnCommand("train", WordsOfRanks(training, cluster));
+  const launch::Task me = FindOwnTask(cluster);
+  flags.job.ps_waits_for_end = flags.ps == "idle";
+  flags.job.command = SelfCommand("train", RankArguments(training, cluster));
   flags.job.train_dir = training.flags.run.train_dir;
-  launch::MpirunWords(
-      {.network = flags.job.network, .ports = flags.job.ports});  // refuses bad ones
+  // Throws UsageError now for a bad --network or --ports, before hosts connect.
+  launch::MpirunCommand({.network = flags.job.network, .ports = flags.job.ports});
   return RunTask(me, cluster, flags, training);
 }
 

@@ -1,4 +1,4 @@
-// carole model list | summary.
+// carole model list, carole model summary.
 #include <fmt/format.h>
 
 #include "nets/nets.h"
@@ -14,39 +14,38 @@
 namespace carole::commands {
 namespace {
 
-constexpr double kState = 3 * sizeof(float);  // of each parameter: weight, gradient, slot
+constexpr double kStateBytes = 3 * sizeof(float);  // per parameter: weight, gradient, one slot
 constexpr double kGiga = 1e9;
 constexpr double kMiBOfGiB = 1024;
 
-// Bytes as MiB.
 double MiB(double bytes) { return bytes / (1 << 20); }
 
-// What training has beside the net itself.
+// Prints the size of the auxiliary head, which only the training net has.
 void PrintAuxiliaryHead(const nets::ParameterCount& net, const nets::ParameterCount& training) {
   if (training.trainable == net.trainable) return;
-  fmt::print("in training also an auxiliary head: {} trainable parameters, {} moving statistics\n",
+  fmt::print("training adds an auxiliary head: {} trainable parameters, {} running statistics\n",
              training.trainable - net.trainable, training.statistics - net.statistics);
 }
 
-// Less memory for more work: some values of --activation_memory. Kernels' own workspaces come to
-// what they need, so training may ask for a little more.
+// Prints some values of --activation_memory and the share of the forward pass that is computed
+// twice with each. Training may need a little more memory, for the workspaces of kernels.
 void PrintRecomputation(const Graph& graph, const Backend& backend, double peak) {
   for (const double share : {0.75, 0.5, 0.0}) {
     const RecomputePlan plan = PlanRecomputation(graph, backend, static_cast<size_t>(share * peak));
-    const bool least = static_cast<double>(plan.peak_bytes) > share * peak;
-    if (least && share > 0) continue;
+    const bool is_minimum = static_cast<double>(plan.peak_bytes) > share * peak;
+    if (is_minimum && share > 0) continue;
     std::vector<MemoryBlock> blocks = Lifetimes(graph, plan.schedule);
     const double mib = MiB(static_cast<double>(PlanMemory(blocks)));
     fmt::print(
         "  about --activation_memory={:.3g} (GiB): activations {:.0f} MiB, {:.0f} % of the forward "
         "pass twice{}\n",
-        1.01 * mib / kMiBOfGiB, mib, 100 * plan.forward_again,
-        least ? " (the least, to which kernels' own memory comes)" : "");
+        1.01 * mib / kMiBOfGiB, mib, 100 * plan.recomputed_fraction,
+        is_minimum ? " (the minimum, without kernel workspaces)" : "");
   }
 }
 
-// What one training step needs: activations, and weights, gradients and one slot of each weight.
-// Read off the graph, no kernel is made.
+// Prints the memory of one training step: activations, weights, gradients and one slot per weight.
+// It is computed from the graph without making kernels.
 void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
                    const nets::NetSummary& summary, Precision precision) {
   options.training = true;
@@ -64,9 +63,9 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
   fmt::print(
       "training at batch {}: weights, gradients and one slot {:.0f} MiB; activations in {} {:.0f} "
       "MiB\n"
-      "  ({:.0f} live at the fullest step; {:.0f} kept for backward as it begins, {:.0f} the "
-      "largest working set beside that)\n",
-      options.batch_size, MiB(static_cast<double>(count.trainable) * kState), Name(precision),
+      "  ({:.0f} MiB live at the peak; {:.0f} MiB kept for backward when it begins; {:.0f} MiB the "
+      "largest working set in addition)\n",
+      options.batch_size, MiB(static_cast<double>(count.trainable) * kStateBytes), Name(precision),
       MiB(static_cast<double>(memory.planned_bytes)), MiB(peak),
       MiB(static_cast<double>(memory.kept_bytes)),
       MiB(static_cast<double>(memory.working_set_bytes)));
@@ -76,7 +75,10 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
 }  // namespace
 
 int ModelList(const Arguments& arguments) {
-  CommandLine line("carole model list", "Lists the nets.");
+  CommandLine line("carole model list",
+                   "Lists all nets with image size, channels, classes, parameters, Gflop of a "
+                   "forward pass and preprocessing.",
+                   {"carole model list", "carole model list | sort -n -k 6"});
   if (!line.Parse(arguments)) return 0;
   fmt::print("{:<32}{:>6}{:>9}{:>8}{:>12}{:>9}  {}\n", "net", "image", "channels", "classes",
              "parameters", "Gflop", "preprocessing");
@@ -95,24 +97,32 @@ int ModelSummary(const Arguments& arguments) {
   std::string precision = "fp32";
   nets::ModelOptions options{.batch_size = 1};
   CommandLine line("carole model summary",
-                   "Layers, shapes, parameters, operations and memory of a net.");
-  line.AddPositional("NAME", name, "of the net")->required();
+                   "Prints layers, shapes, parameters, operations and memory of a net.",
+                   {"carole model summary resnet_v1_50",
+                    "carole model summary --batch_size=64 --precision=bf16 resnet_v1_50"});
+  line.AddPositional("NAME", name, "Net; `carole model list` shows all nets.")->required();
+  constexpr HelpLevel kBasic = HelpLevel::kBasic;
   line.Group("Net");
-  line.AddPositive("batch_size", options.batch_size, "images of a batch");
+  line.AddPositive("batch_size", options.batch_size, "Images per batch.", kBasic);
   line.AddPositive("image_size", options.image_size,
-                   "height and width; the default is the net's own");
-  line.AddPositive("channels", options.channels, "of the images; the default is the net's own");
-  line.AddPositive("num_classes", options.num_classes, "the default is the net's own");
-  line.Add("precision", precision, "of activations: fp32, bf16, fp16 or tf32")
+                   "Height and width of images in pixels; by default the net's own size.", kBasic)
+      ->default_str("");
+  line.AddPositive("channels", options.channels,
+                   "Channels of images; by default the net's own number.", kBasic)
+      ->default_str("");
+  line.AddPositive("num_classes", options.num_classes,
+                   "Number of classes; by default the net's own number.", kBasic)
+      ->default_str("");
+  line.Add("precision", precision, "Type of activations.", kBasic)
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);
   fmt::print("{:<56}{:<26}{:>20}{:>14}{:>10}\n", "layer", "kind", "output", "parameters", "Gflop");
-  for (const nets::LayerRow& row : summary.layers)
+  for (const nets::LayerSummary& row : summary.layers)
     fmt::print("{:<56}{:<26}{:>20}{:>14}{:>10.3f}\n", row.name, row.kind, row.output.ToString(),
                row.parameters, static_cast<double>(row.flops) / kGiga);
-  fmt::print("{} trainable parameters, {} moving statistics, {:.3f} Gflop forward\n",
+  fmt::print("{} trainable parameters, {} running statistics, {:.3f} Gflop forward\n",
              summary.parameters.trainable, summary.parameters.statistics,
              static_cast<double>(summary.flops) / kGiga);
   PrintTraining(net, options, summary, ParsePrecision(precision));

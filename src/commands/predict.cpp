@@ -1,4 +1,4 @@
-// carole predict: the classes of image files, by a checkpoint.
+// carole predict: classifies image files with a checkpoint.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,11 +45,11 @@ struct PredictFlags {
   int image_size = 0;
   int channels = 0;
   bool use_grayscale = false;
-  std::string dct_method;  // as training had it, if that is known
+  std::string dct_method;  // training's, if the checkpoint says it
   bool dct_scaling = false;
   int64_t num_classes = 0;
   int labels_offset = 0;
-  std::vector<std::string> class_names;  // the checkpoint's, unless flags say whose
+  std::vector<std::string> class_names;  // the checkpoint's, unless flags name a data set
   double moving_average_decay = 0;
   int64_t batch_size = 32;
   int top = 5;
@@ -58,59 +58,71 @@ struct PredictFlags {
 };
 
 void AddFlags(CommandLine& line, PredictFlags& flags) {
-  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them")->required();
+  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them.")->required();
   line.Group("Checkpoint");
-  line.Add("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
-           "a file, a TensorFlow prefix, or a folder for its newest good one");
+  line.AddPath("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
+               "Checkpoint: a file, a TensorFlow prefix, or a folder, whose newest intact "
+               "checkpoint is used.",
+               HelpLevel::kBasic);
   line.Add("moving_average_decay", flags.moving_average_decay,
-           "not 0: by the moving averages of the variables");
-  line.Group("Net; a checkpoint of this program knows it");
-  line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
-  line.Add("eval_image_size", flags.image_size, "height and width of its images")
+           "Use the moving averages of the variables unless this is 0.");
+  line.Group("Net (only needed for checkpoints of other programs)");
+  line.Add("model_name", flags.model_name, "Net; `carole model list` shows all nets.",
+           HelpLevel::kBasic);
+  line.Add("eval_image_size", flags.image_size,
+           "Height and width of the net's images in pixels; 0: the checkpoint's or the net's size.")
       ->check(CLI::Range(0, 1 << 14));
-  line.AddBool("use_grayscale", flags.use_grayscale, "the net sees one channel of the colors");
-  line.AddNonNegative("num_classes", flags.num_classes, "of the net");
-  line.Add("labels_offset", flags.labels_offset, "class 0 of the net is this one of the data set");
-  line.Add("preprocessing_name", flags.preprocessing_name, "as of which net");
-  line.Add("dataset_name", flags.dataset_name, "whose names the classes have");
-  line.Add("dataset_dir,data_dir", flags.dataset_dir, "folder of its labels.txt, if it has one");
+  line.AddBool("use_grayscale", flags.use_grayscale,
+               "Feed the net one gray channel that is made from colors.");
+  line.AddNonNegative("num_classes", flags.num_classes,
+                      "Number of classes of the net; 0: the checkpoint's or the net's number.",
+                      HelpLevel::kBasic);
+  line.Add("labels_offset", flags.labels_offset,
+           "Label of the data set that is class 0 of the net.");
+  line.Add("preprocessing_name", flags.preprocessing_name,
+           "Net whose preprocessing is used; empty: that of --model_name.");
+  line.Add("dataset_name", flags.dataset_name, "Data set whose class names are shown.",
+           HelpLevel::kBasic);
+  line.AddPath("dataset_dir,data_dir", flags.dataset_dir,
+               "Folder with the labels.txt of --dataset_name, if it has one.", HelpLevel::kBasic);
   line.Group("Output");
-  line.AddPositive("top", flags.top, "so many of the likeliest classes");
-  line.AddBool("json", flags.json, "a line of JSON for each image");
-  line.AddPositive("batch_size", flags.batch_size, "images at a time");
+  line.AddPositive("top", flags.top, "Number of classes shown per image, the most likely ones.",
+                   HelpLevel::kBasic);
+  line.AddBool("json", flags.json, "Print a line of JSON per image.", HelpLevel::kBasic);
+  line.AddPositive("batch_size", flags.batch_size, "Images that are classified at a time.");
   AddMachineFlags(line, flags.machine);
 }
 
-// Flags win over what the checkpoint says.
-void Complete(PredictFlags& flags, const train::RunMetadata& attributes) {
+// Fills flags that were not given from the checkpoint's metadata.
+void FillMissingFlags(PredictFlags& flags, const train::RunMetadata& attributes) {
   std::string names;
   if (flags.dataset_name.empty() && flags.dataset_dir.empty())
-    train::FillIn(attributes, train::kClassNames, names);
-  flags.class_names = FromAttribute(names);
+    train::FillFromMetadata(attributes, train::kClassNames, names);
+  flags.class_names = SplitClassNames(names);
   const train::RunMetadata given{{train::kLabelsOffset, std::to_string(flags.labels_offset)}};
-  if (flags.labels_offset != 0 && train::Differ(attributes, given, train::kLabelsOffset)) {
+  if (flags.labels_offset != 0 && train::MetadataDiffers(attributes, given, train::kLabelsOffset)) {
     throw UsageError(fmt::format(
-        "[predict] --labels_offset: got {}, want {}, with which {} was trained, or no "
-        "such flag",
+        "[predict] --labels_offset: got {}, want {}, with which {} was trained; leave the flag out",
         flags.labels_offset, attributes.at(train::kLabelsOffset), flags.checkpoint_path));
   }
-  train::FillIn(attributes, train::kNet, flags.model_name);
-  train::FillIn(attributes, train::kDataset, flags.dataset_name);
-  train::FillIn(attributes, train::kPreprocessing, flags.preprocessing_name);
-  train::FillIn(attributes, train::kImageSize, flags.image_size);
+  train::FillFromMetadata(attributes, train::kNet, flags.model_name);
+  train::FillFromMetadata(attributes, train::kDataset, flags.dataset_name);
+  train::FillFromMetadata(attributes, train::kPreprocessing, flags.preprocessing_name);
+  train::FillFromMetadata(attributes, train::kImageSize, flags.image_size);
   if (flags.use_grayscale) flags.channels = 1;
-  train::FillIn(attributes, train::kChannels, flags.channels);
-  train::FillIn(attributes, train::kDctMethod, flags.dct_method);
-  train::FillIn(attributes, train::kDctScaling, flags.dct_scaling);
-  train::FillIn(attributes, train::kNumClasses, flags.num_classes);
-  train::FillIn(attributes, train::kLabelsOffset, flags.labels_offset);
+  train::FillFromMetadata(attributes, train::kChannels, flags.channels);
+  train::FillFromMetadata(attributes, train::kDctMethod, flags.dct_method);
+  train::FillFromMetadata(attributes, train::kDctScaling, flags.dct_scaling);
+  train::FillFromMetadata(attributes, train::kNumClasses, flags.num_classes);
+  train::FillFromMetadata(attributes, train::kLabelsOffset, flags.labels_offset);
   if (flags.model_name.empty()) {
-    throw UsageError(fmt::format("[predict] {}: does not say its net; name it with --model_name",
-                                 flags.checkpoint_path));
+    throw UsageError(
+        fmt::format("[predict] {}: does not say which net it holds; name it with --model_name",
+                    flags.checkpoint_path));
   }
 }
 
-// Files, and those in folders, each folder's by name.
+// Returns the given files, and the images in the given folders, sorted by name within a folder.
 std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
   std::vector<fs::path> images;
   for (const std::string& argument : arguments) {
@@ -133,23 +145,24 @@ std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
   return images;
 }
 
-// The pixels of some images as the net wants them; an error's text where one could not be read.
+// The preprocessed pixels of consecutive images.
 struct Pixels {
-  size_t first = 0;  // of the images
-  std::vector<float> values;
-  std::vector<std::string> errors;
+  size_t first = 0;                 // index of the first image
+  std::vector<float> values;        // (batch, H, W, C)
+  std::vector<std::string> errors;  // per image; empty if it could be read
 };
 
-// As in training colors become gray at last, where the data set has some.
+// Returns the number of channels to decode. As in training, colors become gray only at the end of
+// the preprocessing, so images of a color data set are decoded in color.
 int DecodedChannels(const PredictFlags& flags) {
   if (flags.channels == 1 && !flags.dataset_name.empty())
     return io::FindDataset(flags.dataset_name).channels;
   return flags.use_grayscale ? 3 : flags.channels;
 }
 
-class Reader {
+class ImageReader {
  public:
-  Reader(const PredictFlags& flags, const nets::NetEntry& net, int threads)
+  ImageReader(const PredictFlags& flags, const nets::NetEntry& net, int threads)
       : preprocess_(io::FindPreprocessing(PreprocessingOf(net, flags.preprocessing_name))),
         size_(flags.image_size),
         channels_(flags.channels),
@@ -170,7 +183,7 @@ class Reader {
     for (size_t i = 0; i < count; ++i) {
       try {
         ReadOne(images[first + i], std::span(read.values).subspan(i * pixels, pixels));
-      } catch (const std::exception& error) {  // none may leave the loop
+      } catch (const std::exception& error) {  // no exception may leave an OpenMP loop
         read.errors[i] = error.what();
       }
     }
@@ -181,15 +194,15 @@ class Reader {
   void ReadOne(const fs::path& path, std::span<float> out) const {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = ReadAll(*OpenFile(path), kMaxFileBytes);
-    io::LazyImage picture;
-    picture.Open(bytes, decoding_);
+    io::LazyImage image;
+    image.Open(bytes, decoding_);
     io::Preprocess(preprocess_, preprocess_.eval,
-                   {.picture = picture, .height = size_, .width = size_, .out = out});
+                   {.image = image, .height = size_, .width = size_, .out = out});
   }
 
   const io::PreprocessingEntry& preprocess_;
   const int size_, channels_;
-  const io::JpegOptions decoding_;  // as training's
+  const io::JpegOptions decoding_;  // the same as in training
   const int threads_;
 };
 
@@ -200,11 +213,11 @@ void Softmax(std::span<double> row) {
   for (double& x : row) x /= sum;
 }
 
-std::vector<std::string> NamesOf(const PredictFlags& flags, int64_t num_classes) {
+std::vector<std::string> PredictedClassNames(const PredictFlags& flags, int64_t num_classes) {
   std::vector<std::string> names = flags.class_names;
   if (names.empty() && !flags.dataset_name.empty()) {
-    return NamesOfClasses(io::FindDataset(flags.dataset_name), flags.dataset_dir,
-                          flags.labels_offset, num_classes);
+    return NetClassNames(io::FindDataset(flags.dataset_name), flags.dataset_dir,
+                         flags.labels_offset, num_classes);
   }
   for (auto k = static_cast<int64_t>(names.size()); k < num_classes; ++k)
     names.push_back(std::to_string(k));
@@ -250,9 +263,10 @@ class Printer {
   const std::vector<std::string> names_;
 };
 
-// The next batch is read while the net computes. Returns how many images could not be read.
+// Classifies all images; reads the next batch while the net computes. Returns the number of images
+// that could not be read.
 int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& images,
-                   const Reader& reader, train::Inference& net, const Printer& printer) {
+                   const ImageReader& reader, train::Inference& net, const Printer& printer) {
   const auto batch = static_cast<size_t>(flags.batch_size);
   const auto classes = static_cast<size_t>(net.num_classes());
   int64_t bad = 0;
@@ -280,9 +294,9 @@ int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& image
   return bad;
 }
 
-int Run(PredictFlags& flags, Job& job) {
+int Run(PredictFlags& flags, RankContext& context) {
   const auto weights = io::OpenWeights(flags.checkpoint_path);
-  Complete(flags, FactsOf(*weights));
+  FillMissingFlags(flags, ReadRunMetadata(*weights));
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size == 0) flags.image_size = static_cast<int>(net.image_size);
   if (flags.channels == 0) {
@@ -291,19 +305,19 @@ int Run(PredictFlags& flags, Job& job) {
   }
   const std::vector<fs::path> images = FindImages(flags.images);
   if (images.empty())
-    throw UsageError(
-        fmt::format("[predict] {}: holds no .jpg, .jpeg or .png", JoinTexts(flags.images)));
+    throw UsageError(fmt::format("[predict] {}: no images found: want .jpg, .jpeg or .png files",
+                                 JoinTexts(flags.images)));
   flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
-  const Reader reader(flags, net, job.backend().threads());
+  const ImageReader reader(flags, net, context.backend().threads());
   nets::Model model = nets::BuildModel(net, {.batch_size = flags.batch_size,
                                              .image_size = flags.image_size,
                                              .channels = flags.channels,
                                              .num_classes = flags.num_classes});
-  train::Inference inference(std::move(model.graph), model.logits, job.backend());
-  train::ReadVariables(*weights, KindOfWeights(flags.moving_average_decay), inference.store());
-  const Printer printer(flags, NamesOf(flags, inference.num_classes()));
+  train::Inference inference(std::move(model.graph), model.logits, context.backend());
+  train::ReadVariables(*weights, ChooseWeightsKind(flags.moving_average_decay), inference.store());
+  const Printer printer(flags, PredictedClassNames(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
-  FlushOutput();
+  FlushStdout();
   if (bad == 0) return 0;
   throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));
 }
@@ -312,10 +326,12 @@ int Run(PredictFlags& flags, Job& job) {
 
 int Predict(const Arguments& arguments) {
   PredictFlags flags;
-  CommandLine line("carole predict", "The likeliest classes of images, by a checkpoint.");
+  CommandLine line("carole predict", "Prints the most likely classes of images.",
+                   {"carole predict --checkpoint_path=RUN photo.jpg",
+                    "carole predict --checkpoint_path=RUN --top=1 --json PHOTOS"});
   AddFlags(line, flags);
   if (!line.Parse(arguments)) return 0;
-  return RunJob(flags.machine, [&](Job& job) { return Run(flags, job); });
+  return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
 }
 
 }  // namespace carole::commands

@@ -1,9 +1,12 @@
-// Checks of our own invariants: they stay on in Release, print both values and throw InternalError.
+// Assertions for our own invariants. They stay on in release builds and throw InternalError.
 //
 //   CAROLE_CHECK(count > 0, "bucket {} is empty", index);
 //   CAROLE_CHECK_EQ(dy.shape(), y.shape(), "gradient of {}", node.name);
 //
-// For the world's faults throw one of the types of error.h instead.
+// The text after the condition is a format string of fmt, with its arguments. CAROLE_CHECK_EQ
+// appends both values: "...: got [2,3], want [3,2]". Conditions are evaluated once.
+//
+// Bad input, a full disk or a dead peer are no bugs of ours: for these, throw a type of error.h.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,11 +19,12 @@
 
 namespace carole {
 
-// Throws InternalError.
+// Throws InternalError with the location, the condition and `text`. The macros call it.
 [[noreturn]] void FailCheck(const char* file, int line, const char* condition,
                             const std::string& text);
 
 namespace internal {
+// Formats any value that has operator<<.
 template <typename T>
 std::string ToText(const T& value) {
   std::ostringstream out;

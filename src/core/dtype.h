@@ -1,4 +1,4 @@
-// Element types of tensors.
+// The element types of tensors.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace carole {
 
 enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kU8 };
 
-// Bytes of an element.
+// Returns the size of an element in bytes.
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -26,10 +26,11 @@ constexpr size_t SizeOf(DType dtype) {
   return 0;
 }
 
-// The 16-bit floats: stored and multiplied so, while sums are fp32.
+// Whether this is a 16-bit floating-point type. Such values are stored and multiplied in 16 bits;
+// their sums are accumulated in fp32.
 constexpr bool IsNarrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 
-// As flags and messages spell it.
+// Returns the name that flags and messages use.
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kF32:

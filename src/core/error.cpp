@@ -31,7 +31,8 @@ const char* Describe(ExitCode code) {
 
 void PrintExit(int code, std::string_view meaning) {
   const std::string line = fmt::format("carole: exit {} ({})\n", code, meaning);
-  std::fputs(line.c_str(), stderr);  // fmt::print would throw where nobody listens any more
+  // Not fmt::print: it throws if standard error was closed.
+  std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }
 

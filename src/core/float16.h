@@ -1,6 +1,8 @@
-// The 16-bit floats as tensors store them; all arithmetic is in fp32. Conversions round to nearest,
-// ties to even, and NaN stays NaN; the way back to fp32 loses nothing. Bf16's are always inlined:
-// loops compiled for a newer CPU must not lend them to the rest of the program.
+// The 16-bit floating-point types as tensors store them. All arithmetic is in fp32.
+//
+// Conversions from fp32 round to nearest, ties to even; NaN stays NaN. Conversions to fp32 are
+// exact. Those of Bf16 are always inlined, because *_simd.cpp files use them. An out-of-line copy
+// compiled for a newer CPU could otherwise be linked into the rest of the program.
 #pragma once
 
 #include <bit>
@@ -8,12 +10,13 @@
 
 namespace carole {
 
-// The upper half of an fp32.
+// bfloat16: the upper 16 bits of an fp32. It has the range of fp32, with 8 significant bits.
 struct Bf16 {
   uint16_t bits;
 
   Bf16() = default;
-  [[gnu::always_inline]] explicit Bf16(float value) {  // without branches: loops over it vectorize
+  // This has no branches, so that the compiler vectorizes loops over it.
+  [[gnu::always_inline]] explicit Bf16(float value) {
     const auto wide = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
     const bool is_nan = (wide & 0x7FFFFFFF) > 0x7F800000;
@@ -24,7 +27,8 @@ struct Bf16 {
   }
 };
 
-// IEEE 754 binary16: 5 bits of exponent, so that it ends at 65504 and loses digits below 2^-14.
+// IEEE 754 binary16. It has 5 exponent bits: the largest value is 65504, and values below 2^-14 are
+// subnormal and lose precision.
 struct Fp16 {
   uint16_t bits;
 
@@ -35,9 +39,10 @@ struct Fp16 {
     uint32_t narrow;
     if (magnitude > 0x7F800000) {
       narrow = 0x7E00;                     // NaN
-    } else if (magnitude >= 0x477FF000) {  // 65520 and beyond
+    } else if (magnitude >= 0x477FF000) {  // 65520 and more round to infinity
       narrow = 0x7C00;
-    } else if (magnitude < 0x38800000) {  // subnormal: 1/2 pushes out the digits that are lost
+    } else if (magnitude < 0x38800000) {
+      // Subnormal: adding 1/2 shifts out the bits that fp16 does not have, and rounds.
       narrow = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000;
     } else {
       narrow = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;

@@ -8,6 +8,7 @@
 
 namespace carole {
 
+// Returns what gethostname() says, or "unknown" if that fails.
 inline std::string HostName() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";

@@ -13,7 +13,7 @@ namespace {
 struct LogState {
   std::shared_ptr<spdlog::logger> logger;
   std::string rank_prefix;
-  bool quiet = false;  // ranks other than 0 say only what is wrong
+  bool quiet = false;  // whether information is dropped (ranks other than 0)
   std::atomic<void (*)()> hook{nullptr};
 };
 

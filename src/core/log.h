@@ -1,7 +1,10 @@
-// The program's log: one line for each event on standard error, `I 12:00:01.234 [rank 3] [data]
-// text`.
+// The log of the program, on standard error. Each event is one line: level (I, W or E), time, rank,
+// tag, text. For example:
 //
-// Ranks other than 0 print warnings and errors only, unless CAROLE_LOG_ALL_RANKS=1. Thread-safe.
+//   W 12:00:01.234 [rank 3] [data] text
+//
+// Rank 0 prints everything. The other ranks print warnings and errors only, unless the environment
+// variable CAROLE_LOG_ALL_RANKS is 1. The functions that write lines are thread-safe.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,15 +16,18 @@ namespace carole {
 
 enum class LogLevel { kInfo, kWarning, kError };
 
-// Sets the rank that lines carry. size 1 leaves the rank out. Call once, before other threads log.
+// Sets the rank that the lines show. If `size` (the number of ranks) is 1, they show no rank. Call
+// it once, before other threads log.
 void SetLogRank(int rank, int size);
 
-// Called before a line is written: a progress bar on the terminal uses it to clear itself. May be
-// empty.
+// Sets a function that is called before each line is written; null for none. A progress bar uses it
+// to clear itself from the terminal.
 void SetLogHook(void (*before_line)());
 
+// Writes one line. An empty tag is left out.
 void LogLine(LogLevel level, std::string_view tag, const std::string& text);
 
+// These format the text with fmt.
 template <typename... Args>
 void LogInfo(std::string_view tag, fmt::format_string<Args...> format, Args&&... args) {
   LogLine(LogLevel::kInfo, tag, fmt::format(format, std::forward<Args>(args)...));

@@ -1,24 +1,30 @@
-// Libraries of this program that are loaded when they are asked for, because what they need (CUDA,
-// NCCL) is not on every machine.
+// Loading of our own shared libraries at run time. The CUDA and NCCL parts of the program are such
+// libraries, because CUDA and NCCL are not installed on every machine.
 #pragma once
 
 #include <string>
 
 namespace carole {
 
-struct ModuleName {
-  std::string tag;      // of errors
-  std::string library;  // file name
-  std::string without;  // what it means that there is no such file
-  std::string needs;    // other libraries, to be named where it does not load
+// One of our shared libraries, and what errors say about it.
+struct LoadableModule {
+  std::string tag;           // tag of the errors: "gpu" gives "[gpu] ..."
+  std::string library;       // file name
+  std::string if_missing;    // text of the error if the file does not exist
+  std::string dependencies;  // libraries of others that the error recommends if loading fails
 };
 
-// The address of an exported function of the library, which lies beside the program or where an
-// installation or a build folder keeps libraries. It stays loaded. Throws ConfigError.
-void* LoadSymbol(const ModuleName& module, const char* symbol);
+// Loads the library and returns the address of a function that it exports. The library is searched
+// in the folder of the program, in the folder above it, and in ../lib: the places that a build and
+// an installation use. It is never unloaded.
+//
+// Throws ConfigError if the file is missing, does not load, or does not export the symbol. The last
+// means that it belongs to another version of the program.
+void* LoadSymbol(const LoadableModule& module, const char* symbol);
 
+// The same, with the type of the function.
 template <typename Function>
-Function* LoadFunction(const ModuleName& module, const char* symbol) {
+Function* LoadFunction(const LoadableModule& module, const char* symbol) {
   return reinterpret_cast<Function*>(LoadSymbol(module, symbol));
 }
 

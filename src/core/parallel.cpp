@@ -12,15 +12,17 @@
 namespace carole {
 namespace {
 
+// What the threads share.
 struct Work {
   const std::function<void(int64_t)>& call;
   int64_t count;
-  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> next{0};  // the lowest index that no thread has taken
   std::mutex mutex;
   std::condition_variable changed;
-  int running = 0;                // threads; under the mutex
-  int64_t failed_at = count;      // under the mutex
-  std::exception_ptr error = {};  // of failed_at; under the mutex
+  // The mutex protects these.
+  int running = 0;                // threads that have not ended
+  int64_t failed_at = count;      // the lowest index that failed
+  std::exception_ptr error = {};  // its exception
 
   void Run() {
     for (int64_t i = next++; i < count; i = next++) {
@@ -50,8 +52,8 @@ void ParallelFor(int64_t count, int threads, const std::function<void(int64_t)>&
   Work shared{.call = work, .count = count};
   shared.running = static_cast<int>(std::min<int64_t>(threads, count));
   {
-    std::vector<std::jthread> helpers;
-    for (int t = shared.running; t > 0; --t) helpers.emplace_back([&] { shared.Run(); });
+    std::vector<std::jthread> workers;
+    for (int t = shared.running; t > 0; --t) workers.emplace_back([&] { shared.Run(); });
     std::unique_lock lock(shared.mutex);
     while (!shared.changed.wait_for(lock, kTick, [&] { return shared.running == 0; })) {
       if (tick) tick();

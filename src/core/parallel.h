@@ -1,4 +1,4 @@
-// Independent pieces of work on several threads.
+// Runs independent pieces of rank-local work on several threads.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,14 @@
 
 namespace carole {
 
-// Calls work(i) once for each i in [0, count), in order of i as threads come free. `tick` (may be
-// empty) is called on the calling thread about twice a second and at the end. When a call throws,
-// no new ones start, and the error of the lowest i is thrown here. threads 0: one for each core.
+// Calls work(i) once for each i in [0, count) on `threads` new threads; 0 means one for each core.
+// The threads take the indices in ascending order. Returns when all calls have ended.
+//
+// `tick` may be empty. It is called on the calling thread about twice a second, and once at the end
+// of successful work; a progress display uses it.
+//
+// If a call of `work` throws, no new calls start. After the running ones have ended, the exception
+// of the lowest index is rethrown here.
 void ParallelFor(int64_t count, int threads, const std::function<void(int64_t)>& work,
                  const std::function<void()>& tick = {});
 

@@ -24,7 +24,7 @@ double Rng::NextDouble() {
 }
 
 uint64_t Rng::NextBelow(uint64_t bound) {
-  CAROLE_CHECK(bound > 0, "a random number below 0 was asked for");
+  CAROLE_CHECK(bound > 0, "bound of a random number");
   const uint64_t threshold = -bound % bound;
   for (;;) {
     const uint64_t high = Next();
@@ -34,7 +34,7 @@ uint64_t Rng::NextBelow(uint64_t bound) {
 }
 
 double Rng::NextNormal() {
-  const double u = 1.0 - NextDouble();  // (0, 1]: the logarithm stays finite
+  const double u = 1.0 - NextDouble();  // in (0, 1], so that the logarithm is finite
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * NextDouble());
 }
 

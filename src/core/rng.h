@@ -1,9 +1,9 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as
 // easy as 1, 2, 3").
 //
-// A value is a pure function of (seed, purpose, a, b, index), so neither threads nor ranks change
-// anything: augmentation is keyed by (epoch, sample), dropout by (step, layer) with the element's
-// place in the global batch as index.
+// Each random value is a pure function of (seed, purpose, a, b, index). So the results do not
+// depend on the number of threads or ranks. Augmentation uses (epoch, sample) as (a, b). Dropout
+// uses (step, layer), and as index the position of the element in the global batch.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace carole {
 
-// What the numbers are for; part of the key, so that purposes never share a stream.
+// What the numbers are used for. It is part of the key, so two purposes never share a stream.
 enum class RngPurpose : uint32_t {
   kInit = 1,
   kShuffle = 2,
@@ -21,7 +21,8 @@ enum class RngPurpose : uint32_t {
   kData = 6
 };
 
-// One block of Philox4x32-10. Constexpr, as the other functions here, so that GPUs can call it.
+// Returns one block (four words) of Philox4x32-10 for the counter c and the key k. This and the
+// following functions are constexpr, so that GPU code can call them.
 constexpr std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
@@ -34,7 +35,8 @@ constexpr std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> c, std::array<u
   return c;
 }
 
-// splitmix64 of Steele et al. 2014: mixes 64 bits; used to fold keys together.
+// splitmix64 (Steele et al. 2014): a mixing function on 64 bits. It folds several numbers into one
+// key.
 constexpr uint64_t SplitMix64(uint64_t z) {
   z += 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -42,14 +44,15 @@ constexpr uint64_t SplitMix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The key folds seed, purpose and a; b stays in the counter, so that neighboring samples differ in
-// the counter alone.
+// Returns the key of all streams with this seed, purpose and a. b is not part of the key but of the
+// counter, so that neighboring samples differ in the counter only.
 constexpr std::array<uint32_t, 2> PhiloxKey(uint64_t seed, RngPurpose purpose, uint64_t a) {
   const uint64_t key =
       SplitMix64(SplitMix64(seed ^ (uint64_t{static_cast<uint32_t>(purpose)} << 56)) + a);
   return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
 }
 
+// Returns block number `block` of the stream b.
 constexpr std::array<uint32_t, 4> PhiloxBlock(std::array<uint32_t, 2> key, uint64_t b,
                                               uint64_t block) {
   return Philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
@@ -57,38 +60,40 @@ constexpr std::array<uint32_t, 4> PhiloxBlock(std::array<uint32_t, 2> key, uint6
                 key);
 }
 
-// A stream of numbers. Cheap to make; not thread-safe (make one for each sample or layer).
+// A stream of random numbers. It is cheap to make and not thread-safe: make one for each sample or
+// layer.
 class Rng {
  public:
-  // a and b are the coordinates of the stream within its purpose, for instance (epoch, sample) or
-  // (step, layer).
+  // a and b identify the stream within its purpose, for instance (epoch, sample) or (step, layer).
   Rng(uint64_t seed, RngPurpose purpose, uint64_t a = 0, uint64_t b = 0);
 
-  // The index-th 32-bit word of the stream, without changing its position.
+  // Returns the 32-bit word at this index of the stream. Does not change the position of Next().
   uint32_t At(uint64_t index) const;
 
+  // Returns the next 32-bit word.
   uint32_t Next() { return At(position_++); }
-  // Uniform in [0, 1) with 24 bits.
+  // Returns a uniform number in [0, 1) with 24 random bits.
   float NextFloat() { return static_cast<float>(Next() >> 8) * 0x1p-24f; }
-  // Uniform in [0, 1) with 53 bits.
+  // Returns a uniform number in [0, 1) with 53 random bits.
   double NextDouble();
-  // Uniform in [0, bound), without bias (Lemire 2019). bound must be positive.
+  // Returns a uniform integer in [0, bound), without bias (Lemire 2019). bound must be positive.
   uint64_t NextBelow(uint64_t bound);
-  // What the stream's blocks are computed from, for vector code: block b is Philox({b, b >> 32,
-  // stream}, key).
+
+  // The key and the stream number, for vector code that computes whole blocks: block b of the
+  // stream is Philox({b, b >> 32, stream[0], stream[1]}, key).
   std::array<uint32_t, 2> key() const { return key_; }
   std::array<uint32_t, 2> stream() const {
     return {static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)};
   }
 
-  // Normal with mean 0 and deviation 1 (Box-Muller).
+  // Returns a normally distributed number with mean 0 and standard deviation 1 (Box-Muller).
   double NextNormal();
 
  private:
   std::array<uint32_t, 2> key_;
-  uint64_t stream_;  // distinguishes streams beyond the 64-bit key
+  uint64_t stream_;  // b; the upper half of the counter
   uint64_t position_ = 0;
-  mutable uint64_t cached_block_ = ~0ULL;
+  mutable uint64_t cached_block_ = ~0ULL;  // number of the block in cache_
   mutable std::array<uint32_t, 4> cache_{};
 };
 

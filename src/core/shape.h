@@ -1,6 +1,8 @@
-// Sizes of a tensor, outermost first in the order that the field lists them: activations (N,C,H,W),
-// filters (K,C,R,S), matrices (rows, columns). How the elements lie in memory is Layout's matter
-// (tensor/tensor.h).
+// Shape: the sizes of a tensor's dimensions.
+//
+// The dimensions always have the order of the literature, whatever the order in memory: activations
+// (N,C,H,W), filters (K,C,R,S), matrices (rows, columns). The order of the elements in memory is a
+// Layout (src/tensor/tensor.h).
 #pragma once
 
 #include <array>
@@ -16,8 +18,9 @@ class Shape {
  public:
   static constexpr int kMaxRank = 5;
 
-  Shape() = default;  // a scalar: rank 0, one element
-  // At most kMaxRank sizes, none negative; else throws InternalError.
+  // Makes the shape of a scalar: rank 0, one element.
+  Shape() = default;
+  // Throws InternalError if there are more than kMaxRank sizes or if one is negative.
   Shape(std::initializer_list<int64_t> dims);
   explicit Shape(std::span<const int64_t> dims);
 
@@ -26,17 +29,17 @@ class Shape {
   int64_t& operator[](int i) { return dims_[i]; }
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
 
-  // Number of elements. Throws InternalError on overflow of 63 bits.
+  // Returns the number of elements. Throws InternalError if it needs more than 63 bits.
   int64_t size() const;
 
   bool operator==(const Shape& other) const = default;
 
-  // "[2,64,56,56]"
+  // Returns text such as "[2,64,56,56]".
   std::string ToString() const;
 
  private:
-  std::array<int64_t, kMaxRank>
-      dims_{};  // entries from rank_ on stay 0, so that == compares plainly
+  // Entries from rank_ on are always 0, so that the default == is correct.
+  std::array<int64_t, kMaxRank> dims_{};
   int rank_ = 0;
 };
 

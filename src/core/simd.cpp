@@ -6,7 +6,8 @@
 namespace carole {
 namespace {
 
-// By features, not by level name: clang knows "x86-64-v3" here only from version 18 on.
+// These ask for single features instead of level names, because clang knows "x86-64-v3" in
+// __builtin_cpu_supports only since version 18.
 bool HasLevel3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");

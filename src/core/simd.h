@@ -1,16 +1,18 @@
-// Picks, once, the widest of a function's variants that this CPU runs.
+// Runtime dispatch for vector code: picks the widest variant of a function that this CPU can run.
 //
-// A file given to carole_simd_source() (CMakeLists.txt) is compiled for x86-64-v2, -v3 and -v4; its
-// functions lie in namespaces simd_v2, simd_v3, simd_v4. A dispatcher is then one line:
+// CMake compiles each *_simd.cpp three times, for the x86-64 levels v2, v3 and v4
+// (carole_simd_sources in CMakeLists.txt). The functions of the three builds are in the namespaces
+// simd_v2, simd_v3 and simd_v4. A dispatcher is then one line:
 //   static const auto f = PickSimd(simd_v2::Scale, simd_v3::Scale, simd_v4::Scale);
 #pragma once
 
 namespace carole {
 
-// 2, 3 or 4: the x86-64 level of this CPU, lowered by CAROLE_SIMD_LEVEL=2|3|4 when that is set (for
-// tests).
+// Returns the x86-64 level of this CPU: 2, 3 (AVX2) or 4 (AVX-512). The environment variable
+// CAROLE_SIMD_LEVEL=2|3|4 can lower it, for tests. The level is determined once per process.
 int SimdLevel();
 
+// Returns the variant for SimdLevel().
 template <typename F>
 F PickSimd(F v2, F v3, F v4) {
   const int level = SimdLevel();

@@ -1,4 +1,4 @@
-// Elapsed time of the steady clock.
+// Elapsed time, by the monotonic clock.
 #pragma once
 
 #include <chrono>
@@ -6,25 +6,26 @@
 
 namespace carole {
 
-// Seconds on a clock that only goes forward.
+// Returns the time of the monotonic clock in seconds. Only differences have a meaning.
 inline double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds from then to now.
+// Returns the seconds that have passed since `then`.
 inline double SecondsSince(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
-// Laps, one after the other without gaps.
+// Measures consecutive laps: each begins when the previous one ends.
 class Stopwatch {
  public:
-  // Since the last lap, or since this was made.
+  // Ends the current lap and returns its length. The first lap begins at construction.
   std::chrono::nanoseconds LapTime() {
     const auto now = std::chrono::steady_clock::now();
     return now - std::exchange(start_, now);
   }
-  double Lap() { return std::chrono::duration<double, std::milli>(LapTime()).count(); }  // ms
+  // The same, in milliseconds.
+  double Lap() { return std::chrono::duration<double, std::milli>(LapTime()).count(); }
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -22,7 +22,8 @@ struct Extent {
   int64_t h, w;
 };
 
-// How Keras says this padding: "valid" and "same" (TensorFlow's), or "" for any other.
+// Returns Keras's name for the padding: "valid", "same" (TensorFlow's definition), or "" if it has
+// none.
 std::string PaddingName(const Padding& p, Extent image, Extent window, Extent stride) {
   if (p == Padding{}) return "valid";
   const auto total = [](int64_t n, int64_t size, int64_t step) {
@@ -34,6 +35,7 @@ std::string PaddingName(const Padding& p, Extent image, Extent window, Extent st
   return p == same ? "same" : "";
 }
 
+// Converts the nodes of a graph, in their order, to layers.
 class Converter {
  public:
   explicit Converter(const Graph& graph) : graph_(graph) {}
@@ -51,7 +53,7 @@ class Converter {
   }
 
  private:
-  // Nodes are in an order in which they can run, so a set is sorted well.
+  // Returns all nodes that `value` depends on. Node ids are in execution order, and so is the set.
   std::set<NodeId> FindAncestors(ValueId value) const {
     std::set<NodeId> found;
     std::vector<ValueId> open{value};
@@ -67,6 +69,7 @@ class Converter {
     return found;
   }
 
+  // Appends a layer and returns its index. Makes the name unique if the layer has no weights.
   int Append(const std::string& class_name, const std::string& scope, std::vector<int> inputs,
              const Json& config, bool has_weights = false) {
     std::string name = io::KerasLayerName(scope);
@@ -82,13 +85,13 @@ class Converter {
 
   int Input(const Node& node, size_t i = 0) const { return layer_of_.at(node.inputs[i]); }
 
-  // The variable at an input that may be absent.
+  // The variable at input i; null if the node does not have that input.
   const Variable* VariableAt(const Node& node, size_t i) const {
     if (i >= node.inputs.size() || node.inputs[i] == kNone) return nullptr;
     return &graph_.variables()[static_cast<size_t>(graph_.value(node.inputs[i]).variable)];
   }
 
-  // A scope of its own for a layer without weights, unless the node's name says it all.
+  // The scope of a layer without weights: NODE/WHAT, or NODE if its name ends in WHAT.
   static std::string Scope(const Node& node, const char* what) {
     if (io::LeafOf(node.name) == what) return node.name;
     return node.name.empty() ? what : fmt::format("{}/{}", node.name, what);
@@ -105,7 +108,7 @@ class Converter {
                   {{"scale", scale}, {"offset", offset}});
   }
 
-  // relu6(x + 3) * factor, and that times x.
+  // Hard sigmoid, relu6(x + 3) * factor; hard swish multiplies that by x.
   int ConvertActivation(const Node& node) {
     const auto& attributes = std::get<HardActivationAttributes>(node.attributes);
     int y = Rescale(node, Input(node), 1, 3);
@@ -115,8 +118,8 @@ class Converter {
     return Append("Multiply", Scope(node, "multiply"), {Input(node), y}, Json::object());
   }
 
-  // Strides and padding of a convolution. Where Keras cannot say the padding, a layer of its own
-  // before it; `input` is then that layer.
+  // The configuration of a convolution. If Keras has no name for the padding, appends a
+  // ZeroPadding2D layer and sets `input` to it.
   Json WindowConfig(const Node& node, const Variable& weights, int& input) {
     const auto& a = std::get<Conv2dAttributes>(node.attributes);
     const Shape& x = graph_.shape(node.inputs[0]);
@@ -149,7 +152,7 @@ class Converter {
       config["depth_multiplier"] = weights.tf_shape[3];
       if (HasPointwise(scope)) {
         depthwise_[scope] = {.config = std::move(config), .inputs = {input}};
-        return input;  // not used: the pointwise half follows
+        return input;  // nobody uses this: the pointwise half follows
       }
       return Append("DepthwiseConv2D", scope, {input}, config, true);
     }
@@ -164,7 +167,7 @@ class Converter {
     });
   }
 
-  // Both halves of a separable convolution are one layer.
+  // The two halves of a separable convolution become one layer.
   int ConvertPointwise(const Node& node, const std::string& scope, Json config) {
     const KerasNode& depthwise = depthwise_.at(scope);
     const Json use_bias = config["use_bias"];
@@ -176,13 +179,13 @@ class Converter {
 
   int ConvertBatchNorm(const Node& node) {
     const auto& a = std::get<BatchNormAttributes>(node.attributes);
-    const Variable& mean = *VariableAt(node, BatchNormPlaces::kMovingMean);
+    const Variable& mean = *VariableAt(node, BatchNormIndices::kMovingMean);
     return Append("BatchNormalization", std::string(io::ScopeOf(mean.name)), {Input(node)},
                   {{"axis", -1},
                    {"momentum", a.decay},
                    {"epsilon", a.epsilon},
-                   {"scale", VariableAt(node, BatchNormPlaces::kGamma) != nullptr},
-                   {"center", VariableAt(node, BatchNormPlaces::kBeta) != nullptr}},
+                   {"scale", VariableAt(node, BatchNormIndices::kGamma) != nullptr},
+                   {"center", VariableAt(node, BatchNormIndices::kBeta) != nullptr}},
                   true);
   }
 
@@ -234,7 +237,7 @@ class Converter {
 
   int ConvertDropout(const Node& node) {
     const auto& a = std::get<DropoutAttributes>(node.attributes);
-    Json config{{"rate", std::round((1 - a.keep) * 1e12) / 1e12}};  // 0.2 again, not 0.1999…
+    Json config{{"rate", std::round((1 - a.keep) * 1e12) / 1e12}};  // 0.2, not 0.1999…
     if (a.per_row) config["noise_shape"] = {nullptr, 1, 1, 1};
     return Append("Dropout", Scope(node, "dropout"), {Input(node)}, config);
   }
@@ -288,7 +291,7 @@ class Converter {
         return ConvertReshape(node);
       case OpKind::kDropout:
         return ConvertDropout(node);
-      case OpKind::kNormalize:  // users give what it makes
+      case OpKind::kNormalize:  // left out: users of the Keras model pass normalized images
         return Input(node);
       default:
         throw NoKerasLayer{std::string(Name(node.kind))};
@@ -300,7 +303,8 @@ class Converter {
   const Graph& graph_;
   std::vector<KerasNode> layers_;
   std::map<ValueId, int> layer_of_;
-  std::map<std::string, KerasNode> depthwise_;  // by scope: first halves of separable convolutions
+  // By scope: the depthwise halves of separable convolutions.
+  std::map<std::string, KerasNode> depthwise_;
   std::set<std::string> names_;
 };
 

@@ -1,4 +1,4 @@
-// The layers that Keras has for the operations of a graph. For keras_model.cpp alone.
+// Converts the operations of a graph to layers of Keras. Private to keras_model.cpp.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,12 +17,13 @@ struct KerasNode {
   bool has_weights = false;
 };
 
-// Thrown where Keras has no layer for an operation.
+// Thrown if Keras has no layer for an operation.
 struct NoKerasLayer {
   std::string operation;
 };
 
-// From the input "images", which comes first, to the softmax behind `logits`, which comes last.
+// Returns the layers from the input "images", which is first, to a softmax of `logits`, which is
+// last. Throws NoKerasLayer.
 std::vector<KerasNode> ConvertToKeras(const Graph& graph, ValueId logits);
 
 }  // namespace carole::train

@@ -12,15 +12,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The order in which Keras keeps the layers of a model and expects their weights: by the longest
-// way to the output, longest first; among equals by when a search from the output, inputs in their
-// order, came to them first.
+// The order in which Keras keeps the layers of a model and expects their weights. Layers are sorted
+// by the length of the longest path to the output, the longest first. Layers of equal length are
+// sorted by when a depth-first search from the output first reached them; it takes inputs in order.
 class KerasOrder {
  public:
   KerasOrder(const std::vector<KerasNode>& layers, int output)
       : layers_(layers), found_(layers.size(), -1), depth_(layers.size(), 0) {
     Search(output);
-    // Inputs come before what uses them, so going backwards all users of a layer are done.
+    // Every layer comes after its inputs. So in reverse order, all users of a layer are finished
+    // before the layer itself.
     for (int i = output; i >= 0; --i) {
       const auto index = static_cast<size_t>(i);
       if (found_[index] < 0) continue;
@@ -47,8 +48,8 @@ class KerasOrder {
   }
 
   const std::vector<KerasNode>& layers_;
-  std::vector<int> found_;  // number in the search; -1: not found
-  std::vector<int> depth_;
+  std::vector<int> found_;  // when the search reached the layer; -1: not reached
+  std::vector<int> depth_;  // length of the longest path to the output
   std::vector<int> order_;
   int count_ = 0;
 };
@@ -65,7 +66,7 @@ Json ToJson(const KerasNode& layer, const std::vector<KerasNode>& layers) {
 
 }  // namespace
 
-std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learning_rate) {
+std::string MakeKerasTrainingConfig(const optim::UpdatePlan& optimizer, double learning_rate) {
   const UpdateCoefficients& c = optimizer.coefficients;
   std::string name;
   Json config{{"learning_rate", learning_rate}};
@@ -88,7 +89,7 @@ std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learnin
     default:
       return "";
   }
-  // Keras 2 takes "accuracy" alone for that of one-hot labels.
+  // The name "accuracy" alone would mean accuracy for one-hot labels in Keras 2.
   const Json accuracy{{"class_name", "SparseCategoricalAccuracy"},
                       {"config", {{"name", "accuracy"}, {"dtype", "float32"}}}};
   return Json{{"loss", "sparse_categorical_crossentropy"},
@@ -124,7 +125,7 @@ std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
   return model;
 } catch (const NoKerasLayer& missing) {
   LogInfo("keras",
-          "{}: Keras has no layer for {}: its checkpoints hold the weights in Keras's layout, but "
+          "{}: Keras has no layer for {}: checkpoints hold the weights in Keras's layout, but "
           "load_model() cannot rebuild the net",
           name, missing.operation);
   return std::nullopt;

@@ -1,5 +1,6 @@
-// The net of a graph as Keras describes nets, so that keras.models.load_model() rebuilds it from a
-// checkpoint.
+// Describes the net of a graph in Keras's form, so that keras.models.load_model() can rebuild it
+// from a checkpoint. This is the first header of the room src/export, which may include the graph,
+// the optimizers and io/checkpoint. A new operation needs a case in keras_layers.cpp.
 #pragma once
 
 #include <optional>
@@ -11,15 +12,16 @@
 
 namespace carole::train {
 
-// The layers between the graph's input "images" and `logits`, and a softmax behind them, in the
-// dialect that Keras 2 and 3 both read. The graph must not be fused; dropout is kept where it was
-// built for training. nullopt, and a line in the log, when the net needs what Keras has no layer
-// for (local response normalization).
+// Returns the layers from the graph's input "images" to `logits`, followed by a softmax. Keras 2
+// and 3 both read the result. The graph must not be fused. Dropout is included if the graph was
+// built for training. Logs a line and returns nullopt if Keras has no layer for an operation (local
+// response normalization).
 std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
                                              const std::string& name);
 
-// How Keras goes on training it (training_config): cross entropy without L2 terms, accuracy, and
-// the same optimizer at this rate, its slots anew. Empty where Keras has no such optimizer.
-std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learning_rate);
+// Returns the training_config with which Keras continues the training: cross entropy without L2
+// terms, accuracy, and the same optimizer with this learning rate and new slots. Returns "" if
+// Keras does not have the optimizer.
+std::string MakeKerasTrainingConfig(const optim::UpdatePlan& optimizer, double learning_rate);
 
 }  // namespace carole::train

@@ -8,7 +8,7 @@
 namespace carole {
 namespace {
 
-// Values whose gradient leads to a trainable variable.
+// Marks the values that depend on a trainable variable. Only these need gradients.
 std::vector<bool> ValuesWithGradient(const Graph& graph) {
   std::vector<bool> wanted(graph.num_values(), false);
   for (const Variable& v : graph.variables()) wanted[v.value] = v.trainable;
@@ -23,7 +23,7 @@ std::vector<bool> ValuesWithGradient(const Graph& graph) {
   return wanted;
 }
 
-// One gradient out of those that arrived on several ways.
+// Adds the gradients that a value got from its readers. Returns kNone if there are none.
 ValueId Sum(Graph& graph, const std::vector<ValueId>& parts, const std::string& name) {
   if (parts.empty()) return kNone;
   if (parts.size() == 1) return parts[0];

@@ -1,15 +1,15 @@
-// Reverse-mode differentiation: appends to the graph the operations that give d(sum of
-// losses)/d(variable).
+// Reverse-mode automatic differentiation: appends the operations that compute the gradient of the
+// sum of all losses with respect to each trainable variable.
 #pragma once
 
 #include "src/graph/graph.h"
 
 namespace carole {
 
-// For every trainable variable that a loss depends on, sets Variable::gradient. Gradients that
-// reach one value on several ways are added. Operations are appended in reverse order of the
-// forward ones, filter gradients before data gradients, so that gradients become final as early as
-// they can.
+// Sets Variable::gradient for every trainable variable that a loss depends on. If several nodes
+// read a value, their gradients are added. The backward operations are appended in reverse order of
+// the forward ones. Filter gradients come before data gradients, so that the gradients of variables
+// become final as early as possible. Calls FuseGradientSums() at the end.
 void Differentiate(Graph& graph);
 
 }  // namespace carole

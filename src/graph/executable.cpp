@@ -22,19 +22,19 @@ Executable::~Executable() = default;
 
 std::unique_ptr<VariableStore> Executable::MakeStore(
     const VariableStore::Allocate& allocate_gradients) const {
-  std::vector<VariableSlice> places;
+  std::vector<VariableSlice> variables;
   for (size_t v = 0; v < graph_.variables().size(); ++v) {
     const Variable& variable = graph_.variables()[v];
-    places.push_back({.name = variable.name,
-                      .tf_shape = variable.tf_shape,
-                      .shape = variable.shape,
-                      .layout = LayoutOf(v),
-                      .plain_layout = variable.plain_layout(),
-                      .initializer = variable.initializer,
-                      .trainable = variable.trainable,
-                      .l2_regularized = variable.l2_regularized});
+    variables.push_back({.name = variable.name,
+                         .tf_shape = variable.tf_shape,
+                         .shape = variable.shape,
+                         .layout = LayoutOf(v),
+                         .plain_layout = variable.plain_layout(),
+                         .initializer = variable.initializer,
+                         .trainable = variable.trainable,
+                         .l2_regularized = variable.l2_regularized});
   }
-  return std::make_unique<VariableStore>(backend_, graph_.compute(), std::move(places),
+  return std::make_unique<VariableStore>(backend_, graph_.compute(), std::move(variables),
                                          ready_order_, allocate_gradients);
 }
 
@@ -47,10 +47,10 @@ Tensor Executable::Locate(int representation) const {
   if (representation < 0) return {};
   const Representation& r = representations_[representation];
   if (r.home != Representation::Home::kBlock) {
-    const int place = store_->Find(graph_.variables()[r.index].name);
-    CAROLE_CHECK(place >= 0, "the store has no variable {}", graph_.variables()[r.index].name);
+    const int v = store_->Find(graph_.variables()[r.index].name);
+    CAROLE_CHECK(v >= 0, "the store has no variable {}", graph_.variables()[r.index].name);
     const Tensor t =
-        r.home == Representation::Home::kWeight ? store_->Weight(place) : store_->Gradient(place);
+        r.home == Representation::Home::kWeight ? store_->Weight(v) : store_->Gradient(v);
     CAROLE_CHECK_EQ(t.layout, r.layout, "layout of {}", graph_.variables()[r.index].name);
     return t;
   }
@@ -74,10 +74,10 @@ void Executable::Bind(const VariableStore& store) {
     const Value& value = graph_.value(id);
     if (value.producer != kNone || value.variable != kNone) continue;
     const size_t bytes = Locate(primary_[id]).bytes();
-    ahead_[value.name] = {.staging = backend_.AllocateStaging(bytes),
-                          .landing = backend_.Allocate(bytes)};
+    prefetched_[value.name] = {.staging = backend_.AllocateStaging(bytes),
+                               .on_device = backend_.Allocate(bytes)};
   }
-  backend_.EndReading();  // uploads come after what zeroes this memory
+  backend_.EndReading();  // the first uploads must come after the kernels that zero this memory
 }
 
 void Executable::ReleaseMemory() {
@@ -88,22 +88,23 @@ Tensor Executable::Input(const std::string& name) const {
   Tensor input = Locate(primary_[graph_.input(name)]);
   if (backend_.on_host()) return input;
   backend_.WaitForUploads();
-  input.data = ahead_.at(name).staging.get();
+  input.data = prefetched_.at(name).staging.get();
   return input;
 }
 
-void Executable::Receive(const RunContext& context) {
+void Executable::UploadInputs(const RunContext& context) {
   CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
   const auto for_each_input = [&](const auto& use) {
-    for (const auto& [name, ahead] : ahead_) use(Locate(primary_[graph_.input(name)]), ahead);
+    for (const auto& [name, input_buffers] : prefetched_)
+      use(Locate(primary_[graph_.input(name)]), input_buffers);
   };
-  if (!ahead_.empty()) {
-    for_each_input([&](const Tensor& input, const Ahead& ahead) {
-      backend_.Upload(ahead.landing.get(), ahead.staging.get(), input.bytes());
+  if (!prefetched_.empty()) {
+    for_each_input([&](const Tensor& input, const PrefetchedInput& input_buffers) {
+      backend_.Upload(input_buffers.on_device.get(), input_buffers.staging.get(), input.bytes());
     });
     backend_.BeginReading();
-    for_each_input([&](const Tensor& input, const Ahead& ahead) {
-      backend_.arena_math()->Copy(input.data, ahead.landing.get(), input.bytes());
+    for_each_input([&](const Tensor& input, const PrefetchedInput& input_buffers) {
+      backend_.arena_math()->Copy(input.data, input_buffers.on_device.get(), input.bytes());
     });
     backend_.EndReading();
   }
@@ -111,7 +112,7 @@ void Executable::Receive(const RunContext& context) {
 }
 
 void Executable::Run(const RunContext& context, const GradientReady& gradient_ready) {
-  Receive(context);
+  UploadInputs(context);
   RunKernels(context, gradient_ready);
 }
 
@@ -124,7 +125,7 @@ std::vector<double> Executable::Output(ValueId value) const {
   Tensor from = OutputMemory(value);
   const Layout plain = Layout::PlainActivation(from.shape);
   DeviceMemory reordered;
-  if (from.layout != plain) {  // a plain one, as every loss, is read where it lies
+  if (from.layout != plain) {  // plain values, such as losses, need no copy
     const DType dtype = IsNarrow(from.dtype) ? DType::kF32 : from.dtype;
     Tensor to{.data = nullptr, .shape = from.shape, .dtype = dtype, .layout = plain};
     reordered = backend_.Allocate(to.bytes());
@@ -154,9 +155,9 @@ void Executable::BeginOutput(ValueId value, std::unique_ptr<Download>& download)
 void Executable::RunKernels(const RunContext& context, const GradientReady& gradient_ready) {
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
-  for (Step& step : std::span(steps_).subspan(copies_are_taken_ ? 1 : 0)) {
+  for (Step& step : std::span(steps_).subspan(copies_taken_ ? 1 : 0)) {
     step.kernel->Run(context);
-    if (waits_for_kernels_ || !observers_.empty()) backend_.Synchronize();
+    if (synchronizes_ || !observers_.empty()) backend_.Synchronize();
     if (gradient_ready) {
       for (int ready : step.ready) gradient_ready(ready);
     }
@@ -179,18 +180,18 @@ std::vector<WeightCopy> Executable::TakeWeightCopies() {
   CAROLE_CHECK(store_ != nullptr, "copies of weights before Bind()");
   std::vector<WeightCopy> copies;
   if (!casts_weights_) return copies;
-  copies_are_taken_ = true;
+  copies_taken_ = true;
   const Step& casts = steps_.front();
   for (size_t i = 0; i < casts.inputs.size(); ++i) {
     const Representation& weight = representations_[casts.inputs[i]];
-    const VariableSlice& place =
-        store_->places()[store_->Find(graph_.variables()[weight.index].name)];
-    if (!place.trainable) continue;
+    const VariableSlice& slice =
+        store_->variables()[store_->Find(graph_.variables()[weight.index].name)];
+    if (!slice.trainable) continue;
     const Tensor copy = Locate(casts.outputs[i]);
     const auto count = static_cast<int64_t>(copy.bytes() / SizeOf(copy.dtype));
-    copies.push_back({{place.offset, place.offset + count}, copy.dtype, copy.data});
+    copies.push_back({{slice.offset, slice.offset + count}, copy.dtype, copy.data});
   }
-  std::ranges::sort(copies, {}, [](const WeightCopy& copy) { return copy.of.begin; });
+  std::ranges::sort(copies, {}, [](const WeightCopy& copy) { return copy.range.begin; });
   return copies;
 }
 

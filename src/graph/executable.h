@@ -1,5 +1,6 @@
-// A graph made ready to run on a backend: kernels chosen, layouts agreed, reorders put in where two
-// kernels disagree, all memory planned in one arena. Nothing is allocated after Bind().
+// A graph that is ready to run on a backend. Its kernels are made and their layouts are chosen.
+// Reorders are inserted if two kernels disagree on a layout. All memory is planned in one arena,
+// and nothing is allocated after Bind(). compiler.cpp explains how a graph becomes an Executable.
 //
 //   Fuse(graph, backend); Differentiate(graph); FuseGradients(graph, backend);
 //   Executable step(graph, backend);
@@ -25,15 +26,16 @@
 
 namespace carole {
 
+// Numbers of the plan.
 struct ExecutableStatistics {
-  int kernels = 0;
+  int kernels = 0;  // includes reorders and casts
   int activation_reorders = 0;
-  int weight_reorders = 0;  // of weights, and of their gradients
+  int weight_reorders = 0;  // of weights and of their gradients
   size_t arena_bytes = 0;
-  size_t peak_live_bytes = 0;  // the bound that no plan can beat
+  size_t peak_live_bytes = 0;  // lower bound of arena_bytes (PeakBytes())
 };
 
-// Time of one kind of operation, summed over all runs since ResetTimes().
+// The time of one kind of operation in one phase, summed over all runs since ResetTimes().
 struct OpTime {
   OpKind kind;
   Phase phase;
@@ -45,86 +47,94 @@ struct OpTime {
 struct KernelRecord {
   using Time = std::chrono::steady_clock::time_point;
 
-  int step;  // of the plan
+  int step;  // number of the kernel in the plan
   OpKind kind;
   Phase phase;
   const std::string& name;  // scope of the node
-  Time start, end;          // of the host: a device's kernels may run later
+  Time start, end;          // on the host; a GPU may run the kernel later
 };
 
+// Not thread-safe.
 class Executable {
  public:
-  // `graph` and `backend` must outlive this. `share`: take the layouts of this store's variables
-  // (evaluation beside training); its Bind() must then get that store. `schedule`: the order of the
-  // nodes (recompute.h); empty means that of the graph. Nothing is computed again that the graph
-  // lists as output.
-  Executable(const Graph& graph, const Backend& backend, const VariableStore* share = nullptr,
-             const Schedule& schedule = {});
+  // Makes all kernels. `graph` and `backend` must outlive this.
+  //
+  // share_layouts_of: if not null, variables get the layouts of this store, so that evaluation can
+  // use the weights of training. Bind() must then get this store. schedule: the order of the nodes
+  // (recompute.h); empty means the order of the graph. Nodes whose results are outputs of the graph
+  // must not appear twice.
+  Executable(const Graph& graph, const Backend& backend,
+             const VariableStore* share_layouts_of = nullptr, const Schedule& schedule = {});
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Zeroed memory for the graph's variables, in the layouts that the kernels chose; for Bind().
+  // Makes zeroed memory for the graph's variables, in the layouts that the kernels chose. For
+  // Bind().
   std::unique_ptr<VariableStore> MakeStore(
       const VariableStore::Allocate& allocate_gradients = {}) const;
 
-  // Gives every kernel its memory. Call once.
+  // Allocates the arena and gives every kernel its memory. Call it once. `store` must outlive this.
   void Bind(const VariableStore& store);
 
-  // Plain memory of the host (NHWC, row-major) for a graph input; kept between runs. Where the
-  // backend is not on_host() each Run() copies it beside the one in progress, and this waits for
-  // the copy of the last one.
+  // Host memory for an input of the graph, in plain layout (NHWC, row-major). It keeps its contents
+  // between runs. On a GPU, each run copies it to the device, overlapping with the run before. This
+  // call waits until the last copy has finished, so that the memory may be changed.
   Tensor Input(const std::string& name) const;
 
-  // A copy of a value marked as output, in plain order (NHWC for rank 4).
+  // Returns a copy of a value that was marked as output, in plain order (NHWC for rank 4). Waits
+  // for the last run.
   std::vector<double> Output(ValueId value) const;
-  // The same, of an fp32 value of the last run, waiting for nothing: Wait() gives its floats. For
-  // backends that are not on_host(). `download`: made where it is null.
+  // Starts an asynchronous copy of an fp32 output of the last run and does not block.
+  // download->Wait() returns its floats. Makes `download` if it is null. Only if !on_host().
   void BeginOutput(ValueId value, std::unique_ptr<Download>& download) const;
 
-  // The memory of the backend where it lies, and how.
+  // The device memory of an output, with its layout and type.
   Tensor OutputMemory(ValueId value) const;
 
-  // Called with the index into VariableStore::ready_order() of each gradient as it becomes final.
+  // Called when a gradient becomes final, with its index in VariableStore::ready_order().
   using GradientReady = std::function<void(int ready_index)>;
-  // Receive() and RunKernels().
+  // Runs one step: UploadInputs(), then RunKernels().
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
-  // Brings the inputs to where kernels read them.
-  void Receive(const RunContext& context);
-  // May be recorded by the backend: then kernels get what a device reads of the context from
-  // Receive().
+  // Copies the inputs and the context to the device. On the host, there is nothing to copy.
+  void UploadInputs(const RunContext& context);
+  // Runs all kernels. Backend::Capture() may capture this: replayed kernels take the context from
+  // the device, where UploadInputs() has put it.
   void RunKernels(const RunContext& context, const GradientReady& gradient_ready = {});
 
-  // By place, the copies of trainable weights in another type, which kernels read instead and each
-  // run makes anew before all else. From now on it does not: whoever changes weights makes theirs,
-  // or CastWeights() all. Call after Bind(), in training only.
+  // Hands the 16-bit copies of trainable weights over to the caller. Kernels read these copies
+  // instead of the weights. Until this call, each run makes them before everything else.
+  // Afterwards, the code that changes weights must also update their copies, or call CastWeights(),
+  // which makes all copies. The list is in ascending order of the weights' ranges. Call it after
+  // Bind(), for training only.
   std::vector<WeightCopy> TakeWeightCopies();
   void CastWeights(const RunContext& context);
 
-  // Gets each kernel from now on when it has run, on the thread of Run().
+  // Adds a function that is called after each kernel, on the thread that calls Run().
   using KernelObserver = std::function<void(const KernelRecord& record)>;
   void AddObserver(KernelObserver observer) { observers_.push_back(std::move(observer)); }
   bool is_observed() const { return !observers_.empty(); }
 
-  // Gives memory of activations that is the host's back to the system until the next Run(); inputs
-  // and outputs lose their values.
+  // Returns the arena's memory to the operating system until the next run, if it is host memory.
+  // Inputs and outputs lose their values.
   void ReleaseMemory();
 
   const Backend& backend() const { return backend_; }
   const ExecutableStatistics& statistics() const { return statistics_; }
-  // Of all that the places of MakeStore()'s variables and gradients follow from.
+  // A hash of everything that the offsets in MakeStore()'s arenas depend on. Ranks compare it.
   uint64_t LayoutHash() const;
-  // Of the nodes in the order in which their kernels run, those that run twice included.
+  // A hash of the nodes in the order in which their kernels run, with the recomputed ones.
   uint64_t ScheduleHash() const;
-  // By phase and kind, since ResetTimes().
+  // Times by phase and kind of operation, since ResetTimes().
   std::vector<OpTime> Times() const;
   double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()
-  // From now on each kernel is waited for, as where somebody observes them: else the times of a
-  // device's are only the host's to hand them over.
-  void WaitForKernels() { waits_for_kernels_ = true; }
+  // From now on, waits for each kernel, as with an observer. Otherwise, times of GPU kernels are
+  // only the host's times to launch them.
+  void SynchronizeAfterEachKernel() { synchronizes_ = true; }
   void ResetTimes();
 
-  // One line for each step of the plan: milliseconds, kernel, shapes, layouts and types.
+  // Describes each kernel of the plan in one line: milliseconds, kind, name, shapes, layouts,
+  // types.
   std::string Describe() const;
 
  private:
@@ -132,8 +142,9 @@ class Executable {
   struct Representation;
   class Compiler;
 
+  // The memory of a representation, by its index.
   Tensor Locate(int representation) const;
-  Layout LayoutOf(size_t variable) const;  // in the store
+  Layout LayoutOf(size_t variable) const;  // the variable's layout in the store
 
   const Graph& graph_;
   const Backend& backend_;
@@ -141,21 +152,22 @@ class Executable {
   std::vector<Step> steps_;
   std::vector<Representation> representations_;
   std::vector<MemoryBlock> blocks_;
-  std::vector<int> primary_;  // representation of each value, or -1
+  std::vector<int> primary_;  // index of the main representation of each value, or -1
   std::vector<Layout> variable_layouts_;
   std::vector<int> ready_order_;
   DeviceMemory arena_;
-  // Of an input, where the arena is not the host's: the batch after the one that is computed.
-  struct Ahead {
-    DeviceMemory staging;  // the host's
-    DeviceMemory landing;  // the device's
+  // Buffers for the next batch of an input, which is uploaded while the current one is computed.
+  // Not used if the backend is on_host().
+  struct PrefetchedInput {
+    DeviceMemory staging;    // in host memory
+    DeviceMemory on_device;  // in device memory
   };
-  std::map<std::string, Ahead> ahead_;
-  bool casts_weights_ = false;     // in the first step
-  bool copies_are_taken_ = false;  // by an optimizer
+  std::map<std::string, PrefetchedInput> prefetched_;  // by name of the input
+  bool casts_weights_ = false;  // whether steps_[0] makes the 16-bit copies of weights
+  bool copies_taken_ = false;   // whether TakeWeightCopies() has been called
   ExecutableStatistics statistics_;
   std::vector<KernelObserver> observers_;
-  bool waits_for_kernels_ = false;
+  bool synchronizes_ = false;
 };
 
 }  // namespace carole

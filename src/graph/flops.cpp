@@ -12,7 +12,7 @@ int64_t Flops(const Graph& g, const Node& node) {
     case OpKind::kLinear:
       return outputs * (2 * g.shape(node.inputs[1])[1] + (node.inputs[2] != kNone));
     case OpKind::kBatchNorm:
-      return 2 * outputs;  // moving statistics, factor and term made beforehand
+      return 2 * outputs;  // in inference: a factor and an offset computed beforehand
     case OpKind::kPool2d: {
       const auto& pool = std::get<Pool2dAttributes>(node.attributes);
       return outputs * pool.window_h * pool.window_w;

@@ -1,4 +1,4 @@
-// Operations of one forward node; multiply and add are two.
+// Counts floating-point operations.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 
 namespace carole {
 
+// The number of floating-point operations of one forward node. A multiplication and an addition are
+// two operations.
 int64_t Flops(const Graph& graph, const Node& node);
 
 }  // namespace carole

@@ -23,7 +23,7 @@ ValueId Graph::AddVariable(Variable variable) {
 const Node& Graph::AddNode(Node node, const std::vector<OutputShape>& outputs) {
   const NodeId id = static_cast<NodeId>(nodes_.size());
   for (ValueId input : node.inputs) {
-    CAROLE_CHECK(input >= kNone && input < num_values(), "{} {}: input {} is no value",
+    CAROLE_CHECK(input >= kNone && input < num_values(), "{} {}: input {} is not a value",
                  Name(node.kind), node.name, input);
   }
   node.outputs.clear();
@@ -60,7 +60,7 @@ ValueId Graph::input(const std::string& name) const {
     if (v.producer == kNone && v.variable == kNone && v.name == name)
       return static_cast<ValueId>(i);
   }
-  throw InternalError("[graph] no input is called " + name);
+  throw InternalError("[graph] no input has the name " + name);
 }
 
 OpSpec Graph::Spec(const Node& node) const {

@@ -1,6 +1,8 @@
-// The static graph of one step: values with fixed shapes, and the operations between them in an
-// order in which they can run. Nets append forward operations (src/ops), autodiff.h appends the
-// backward ones, rewrites.h fuses, executable.h plans memory and runs.
+// The static graph of one training or inference step: values with fixed shapes, and nodes, which
+// are operations that make values from values. Nodes are in an order in which they can run.
+//
+// Nets append the forward operations (src/ops), Differentiate() (autodiff.h) appends the backward
+// ones, rewrites.h fuses operations, and an Executable (executable.h) plans memory and runs.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +17,20 @@ namespace carole {
 
 using ValueId = int32_t;
 using NodeId = int32_t;
-inline constexpr ValueId kNone = -1;  // an absent optional place
+inline constexpr ValueId kNone = -1;  // no value (an absent optional input or output), or no node
 
 class Graph;
 struct Node;
 
-// What the gradient rule of an operation is given.
+// The arguments of an operation's gradient rule.
 struct GradientArgs {
   Graph& graph;
   const Node& node;
-  const std::vector<ValueId>& dy;   // gradient of each output, or kNone where none flows
-  const std::vector<bool>& wanted;  // for each input, whether its gradient is of use
+  const std::vector<ValueId>& dy;   // gradient of each output, kNone if there is none
+  const std::vector<bool>& wanted;  // for each input, whether its gradient is needed
 };
-// Appends the backward operations; returns the gradient of each input, kNone where it is not wanted
-// or zero.
+// Appends the backward operations of a node. Returns the gradient of each input, kNone if it is
+// zero or not wanted.
 using GradientRule = std::vector<ValueId> (*)(const GradientArgs& args);
 
 enum class Phase : uint8_t { kForward, kBackward };
@@ -37,26 +39,30 @@ struct Node {
   OpKind kind;
   OpAttributes attributes = {};
   std::vector<ValueId> inputs = {};
-  std::vector<ValueId> outputs = {};  // AddNode() fills them in
+  std::vector<ValueId> outputs = {};  // AddNode() sets them
   std::string name = {};              // scope, for messages, summaries and traces
-  GradientRule gradient = nullptr;    // null: no gradient flows through
+  GradientRule gradient = nullptr;    // null: no gradient flows through this node
   Phase phase = Phase::kForward;
   bool dead = false;  // removed by a rewrite
 };
 
+// A tensor of the graph: an input, a variable or a result of a node.
 struct Value {
   Shape shape;
   DType dtype = DType::kF32;
   NodeId producer = kNone;   // kNone: input or variable
-  int32_t variable = kNone;  // index into variables()
-  std::string name = {};     // of an input
+  int32_t variable = kNone;  // index into variables(); kNone: no variable
+  std::string name = {};     // of an input or variable
 };
 
-// Distribution of a variable's first value. Fans are those of tf.variance_scaling_initializer.
-//   kXavierUniform: within sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, eq. 16)
-//   kHe, kHeOut:    normal of variance 1.3 * 2 / fan_in or fan_out (He et al. 2015, eq. 10), drawn
-//                   again beyond 2 deviations, which the 1.3 makes up for
-//   kTruncatedNormal: cut alike
+// The distribution of a variable's initial values. fan_in and fan_out are defined as in
+// tf.variance_scaling_initializer.
+//   kConstant:        `value`
+//   kTruncatedNormal: normal with standard deviation `value`; values beyond 2 deviations are drawn
+//                     again
+//   kXavierUniform:   uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, eq. 16)
+//   kHe, kHeOut:      truncated normal of variance 1.3 * 2 / fan_in or fan_out (He et al. 2015, eq.
+//                     10); the factor 1.3 compensates for the truncation
 struct Initializer {
   enum class Kind : uint8_t {
     kConstant,
@@ -65,7 +71,7 @@ struct Initializer {
     kHe,
     kHeOut
   } kind = Kind::kConstant;
-  double value = 0;  // kConstant: the value; kTruncatedNormal: the deviation
+  double value = 0;
   static Initializer Constant(double v) { return {Kind::kConstant, v}; }
   static Initializer TruncatedNormal(double deviation) {
     return {Kind::kTruncatedNormal, deviation};
@@ -75,24 +81,25 @@ struct Initializer {
   static Initializer HeOut() { return {Kind::kHeOut, 0}; }
 };
 
-// A weight or a moving statistic. Listed in the order of creation, which is TensorFlow's.
+// A weight or a moving statistic. Variables are listed in the order of creation, which is that of
+// TensorFlow.
 struct Variable {
-  std::string name;  // TensorFlow's, "LeNet/conv1/weights"
-  Shape tf_shape;    // as TensorFlow lists it: filters (R,S,C,K), matrices (C,K)
-  Shape shape;       // as ours: (K,C,R,S), (K,C); depthwise (C*multiplier,1,R,S)
+  std::string name;  // as in TensorFlow: "LeNet/conv1/weights"
+  Shape tf_shape;    // TensorFlow's order: filters (R,S,C,K), matrices (C,K)
+  Shape shape;       // our order: (K,C,R,S), (K,C); depthwise filters (C*multiplier,1,R,S)
   Initializer initializer;
   bool trainable = true;
   bool l2_regularized = false;
   ValueId value = kNone;
-  ValueId gradient = kNone;  // set by Differentiate() for trainable ones
+  ValueId gradient = kNone;  // set by Differentiate() for trainable variables
 
-  // TensorFlow's element order in memory.
+  // The layout that has TensorFlow's order of elements in memory.
   Layout plain_layout() const { return shape.rank() >= 2 ? Layout::Filter() : Layout::RowMajor(); }
 };
 
 class Graph {
  public:
-  // compute is kF32, or kF64 for the oracle.
+  // `compute` is the type of variables and results: kF32, or kF64 to check the gradients in tests.
   explicit Graph(DType compute = DType::kF32) : compute_(compute) {}
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -107,23 +114,24 @@ class Graph {
     DType dtype;
     bool present = true;
   };
-  // Appends an operation; its outputs get fresh values (kNone where absent).
+  // Appends an operation and makes new values for its outputs (kNone for those that are not
+  // present).
   const Node& AddNode(Node node, const std::vector<OutputShape>& outputs);
-  // One with a single result, of compute()'s type.
+  // Appends an operation with one output of type compute() and returns the output.
   ValueId AddResult(Node node, const Shape& shape) {
     return AddNode(std::move(node), {{shape, compute_}}).outputs[0];
   }
 
-  // One more output of a node (rewrites).
+  // Adds an output to an existing node. For rewrites.
   ValueId AddOutput(NodeId node, const Shape& shape, DType dtype);
 
-  // A named intermediate result, as TF-Slim's end points.
+  // Names an intermediate result, as TF-Slim's end points do.
   void AddEndPoint(const std::string& name, ValueId value) {
     end_points_.emplace_back(name, value);
   }
-  // Part of the loss; the total is their sum.
+  // Adds a scalar to the losses. The total loss is their sum. Marks the value as output.
   void AddLoss(const std::string& name, ValueId value);
-  // Values that a caller reads after a run: never fused away, never overwritten.
+  // Marks a value that callers read after a run. Rewrites keep it, and its memory is not reused.
   void MarkOutput(ValueId value) { outputs_.push_back(value); }
 
   const Value& value(ValueId id) const { return values_[id]; }
@@ -136,17 +144,19 @@ class Graph {
   const std::vector<std::pair<std::string, ValueId>>& end_points() const { return end_points_; }
   const std::vector<std::pair<std::string, ValueId>>& losses() const { return losses_; }
   const std::vector<ValueId>& outputs() const { return outputs_; }
-  ValueId input(const std::string& name) const;  // InternalError when there is none
+  // The input of this name. Throws InternalError if there is none.
+  ValueId input(const std::string& name) const;
 
-  // The node's inputs and outputs with shapes and dtypes, layouts Any.
+  // Describes the node's inputs and outputs with their shapes and types; layouts are Any.
   OpSpec Spec(const Node& node) const;
 
-  // Nodes appended from now on carry this phase and name prefix.
+  // Sets the phase of the nodes that are appended from now on, and the name of those that have
+  // none.
   void SetPhase(Phase phase) { phase_ = phase; }
   void SetScope(std::string scope) { scope_ = std::move(scope); }
   const std::string& scope() const { return scope_; }
 
-  // Makes `value` the output of another node (rewrites).
+  // For rewrites: change the node that makes `value`, its shape or its type.
   void SetProducer(ValueId value, NodeId producer) { values_[value].producer = producer; }
   void SetShape(ValueId value, const Shape& shape) { values_[value].shape = shape; }
   void SetDType(ValueId value, DType dtype) { values_[value].dtype = dtype; }

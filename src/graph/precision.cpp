@@ -6,9 +6,9 @@ namespace carole {
 
 void StoreActivationsAs(DType dtype, Graph& graph) {
   if (dtype == DType::kF32) return;
-  CAROLE_CHECK(graph.compute() == DType::kF32, "{} activations beside variables of {}", Name(dtype),
+  CAROLE_CHECK(graph.compute() == DType::kF32, "{} activations with variables of {}", Name(dtype),
                Name(graph.compute()));
-  // Reshapes share memory, so a value has its owner's type.
+  // Reshaped values share memory with their source, so they have its type.
   const std::vector<ValueId> owners = MemoryOwners(graph);
   std::vector<bool> wide(graph.num_values(), false);
   for (ValueId id : graph.outputs()) {
@@ -43,9 +43,9 @@ void UnifyTypes(OpSpec& spec) {
   }
 }
 
-void Widen(OpSpec& spec) {
-  for (auto* places : {&spec.inputs, &spec.outputs}) {
-    for (TensorSpec& t : *places) {
+void WidenToFp32(OpSpec& spec) {
+  for (auto* tensors : {&spec.inputs, &spec.outputs}) {
+    for (TensorSpec& t : *tensors) {
       if (IsNarrow(t.dtype)) t.dtype = DType::kF32;
     }
   }

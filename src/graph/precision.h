@@ -1,5 +1,6 @@
-// Activations in 16 bits: half the memory and traffic, and faster products where the device has
-// them. Variables, their gradients and everything that callers read stay fp32.
+// Mixed precision: activations and their gradients are stored in 16 bits. That halves their memory
+// and memory traffic, and products are faster if the device supports the type. Variables, their
+// gradients and everything that callers read stay fp32.
 #pragma once
 
 #include "src/backend/op.h"
@@ -7,14 +8,16 @@
 
 namespace carole {
 
-// From now on the graph stores activations and their gradients as `dtype` (kBF16, kF16; kF32
-// changes nothing). Call after FuseGradients(), with all outputs marked.
+// Makes the graph store activations and their gradients as `dtype` (kBF16 or kF16; kF32 changes
+// nothing). Call it after FuseGradients(), when all outputs have been marked. Throws InternalError
+// if variables are not fp32.
 void StoreActivationsAs(DType dtype, Graph& graph);
 
-// An operation that touches a 16-bit activation reads all activations and filters in that type;
-// where it makes or takes fp32 in the graph, the plan casts.
+// If one activation of the operation is stored in 16 bits, makes it read all activations and
+// filters in that type. The Executable casts the inputs that are fp32 in the graph.
 void UnifyTypes(OpSpec& spec);
-// For operations that a backend has no 16-bit kernel for: everything fp32.
-void Widen(OpSpec& spec);
+// Makes all 16-bit inputs and outputs fp32, for backends without a 16-bit kernel for this
+// operation.
+void WidenToFp32(OpSpec& spec);
 
 }  // namespace carole

@@ -1,3 +1,42 @@
+// Activation recomputation: the search for a schedule that fits into a memory budget.
+//
+// In training, forward's results are kept until backward has read them, so memory peaks at the end
+// of the forward pass. A result can be dropped instead and computed again shortly before backward
+// reads it. The question is which ones. A graph of n nodes has 2^n answers, so the planner searches
+// among plans of one form, which has two parameters:
+//
+//   kept_bytes   Expensive nodes (much work for each byte of results, such as convolutions) keep
+//                their results: those with the highest ratio, up to this many bytes.
+//   segment      The forward pass is cut into segments. Each holds about this many bytes of the
+//                other results. A cut is made where the fewest bytes cross it, that is, are made
+//                before it and read after it. Results that cross a cut are kept.
+//
+// All other results are dropped and recomputed. Backward visits the segments in reverse order, so
+// one segment is recomputed at a time, from the results that were kept at the cut before it. The
+// last segment is not dropped: backward begins with it.
+//
+// Example: a chain of 8 nodes f1 ... f8 whose results have 1 MB each, without expensive nodes.
+// Without recomputation, 8 MB live at the end of the forward pass. With segment = 4 MB there is one
+// cut, after f4. f4 is kept, f5 to f8 are the last segment, and f1 to f3 are recomputed:
+//   f1 f2 f3 f4 f5 f6 f7 f8   b8 b7 b6 b5   f1 f2 f3   b4 b3 b2 b1
+// At the end of the forward pass, 5 MB live: the results of f4 to f8. While b4 runs, those of f1 to
+// f4 live. So the peak falls from 8 MB to 5 MB (plus gradients) for 3/8 of the forward pass done
+// twice.
+//
+// If the plain schedule fits, it is used. Else the search tries 16 values of kept_bytes times 22
+// sizes of segments: from twice the bytes of all results (no cut) down to a thousandth, each
+// smaller by sqrt(2). For each it makes the schedule and computes its peak (schedule.h:
+// Lifetimes()). It takes the plan that fits with the least work, or the one with the least memory
+// if none fits. All are tried because the peak does not simply fall with a parameter: a smaller
+// segment needs less memory itself, but more cuts keep more results.
+//
+// The work of a node is its floating-point operations plus its bytes read and written times
+// Backend::FlopsPerByte(). So cheap, memory-bound nodes (ReLU, batch norm) are recomputed first.
+//
+// CompileWithin() knows the real size only when kernels have been made: they add workspaces and
+// reorders, and some write in place. It therefore asks for a plan, compiles it, and if the arena is
+// too large asks again for a plan with a smaller peak. The last of 8 attempts asks for the smallest
+// plan.
 #include "src/graph/recompute.h"
 
 #include <algorithm>
@@ -12,16 +51,14 @@
 namespace carole {
 namespace {
 
-// Searches among plans of one form. Dear nodes (much work for each byte of their results) are kept,
-// as many as `dear` bytes hold. The forward pass is cut into segments of about `segment` bytes of
-// what is left, where least crosses the cut; what crosses is kept. All else is computed again, one
-// segment at a time, since backward asks for it in that order.
+// Searches for the best plan. See the head of this file. An index "in forward_" is the position of
+// a forward node in the order of the forward pass.
 class Planner {
  public:
-  // flops_of_byte: what moving a byte costs (Backend::FlopsOfByte).
-  Planner(const Graph& graph, double flops_of_byte)
+  // flops_per_byte: the cost of moving a byte (Backend::FlopsPerByte).
+  Planner(const Graph& graph, double flops_per_byte)
       : graph_(graph),
-        flops_of_byte_(flops_of_byte),
+        flops_per_byte_(flops_per_byte),
         plain_(PlainSchedule(graph)),
         owners_(MemoryOwners(graph)),
         bytes_(graph.nodes().size(), 0),
@@ -34,20 +71,21 @@ class Planner {
     for (NodeId n : plain_) {
       (graph.nodes()[n].phase == Phase::kForward ? forward_ : backward_).push_back(n);
     }
-    for (size_t i = 0; i < forward_.size(); ++i) Measure(static_cast<int>(i));
+    for (size_t i = 0; i < forward_.size(); ++i) MeasureNode(static_cast<int>(i));
     MeasureCuts();
     RankByCost();
   }
 
+  // Returns the plan with the least work that needs at most `budget` bytes, or the smallest one.
   RecomputePlan Within(size_t budget) const {
     RecomputePlan best{.schedule = plain_, .peak_bytes = Peak(plain_)};
     if (best.peak_bytes <= budget) return best;
     const auto total = static_cast<double>(total_bytes_);
     for (int halving = 0; halving < kSegmentSteps; ++halving) {
       const double segment = 2 * total * std::pow(2, -0.5 * halving);
-      for (int step = 0; step < kDearSteps; ++step) {
-        const double dear = total * step / kDearSteps;
-        RecomputePlan plan = Make(static_cast<int64_t>(segment), static_cast<int64_t>(dear));
+      for (int step = 0; step < kKeptSteps; ++step) {
+        const double kept_bytes = total * step / kKeptSteps;
+        RecomputePlan plan = Make(static_cast<int64_t>(segment), static_cast<int64_t>(kept_bytes));
         if (IsBetter(plan, best, budget)) best = std::move(plan);
       }
     }
@@ -55,42 +93,44 @@ class Planner {
   }
 
  private:
-  static constexpr int kDearSteps = 16;
-  static constexpr int kSegmentSteps = 22;  // to a thousandth of all results
+  static constexpr int kKeptSteps = 16;
+  static constexpr int kSegmentSteps = 22;  // down to a thousandth of all results' bytes
 
   static bool IsBetter(const RecomputePlan& a, const RecomputePlan& b, size_t budget) {
     const bool a_fits = a.peak_bytes <= budget, b_fits = b.peak_bytes <= budget;
     if (a_fits != b_fits) return a_fits;
-    return a_fits ? a.forward_again < b.forward_again : a.peak_bytes < b.peak_bytes;
+    return a_fits ? a.recomputed_fraction < b.recomputed_fraction : a.peak_bytes < b.peak_bytes;
   }
 
   size_t Peak(const Schedule& schedule) const { return PeakBytes(Lifetimes(graph_, schedule)); }
 
-  // The forward node whose memory a value has; kNone for inputs and variables.
+  // The forward node that made the memory of a value; kNone for inputs and variables.
   NodeId OwnerNode(ValueId id) const {
     return id == kNone || owners_[id] == kNone ? kNone : graph_.value(owners_[id]).producer;
   }
 
-  void Measure(int place) {
-    const NodeId n = forward_[place];
+  // Computes bytes and work of a node, and notes it as reader of its inputs.
+  void MeasureNode(int index) {
+    const NodeId n = forward_[index];
     const Node& node = graph_.nodes()[n];
     int64_t moved = 0;
     for (ValueId id : node.inputs) {
       if (id == kNone) continue;
       moved += ValueBytes(graph_, id);
-      if (const NodeId owner = OwnerNode(id); owner != kNone) last_read_[owner] = place;
+      if (const NodeId owner = OwnerNode(id); owner != kNone) last_read_[owner] = index;
     }
     if (node.kind == OpKind::kReshape) return;
     for (ValueId id : node.outputs) {
       if (id != kNone) bytes_[n] += ValueBytes(graph_, id);
     }
     work_[n] = static_cast<double>(Flops(graph_, node)) +
-               flops_of_byte_ * static_cast<double>(moved + bytes_[n]);
+               flops_per_byte_ * static_cast<double>(moved + bytes_[n]);
     total_bytes_ += bytes_[n];
     total_work_ += work_[n];
   }
 
-  // Bytes that are made at or before a place and read behind it.
+  // Computes for a cut after each index of forward_ the bytes that are made before the cut and read
+  // after it.
   void MeasureCuts() {
     crossing_.assign(forward_.size() + 1, 0);
     for (size_t i = 0; i < forward_.size(); ++i) {
@@ -102,7 +142,8 @@ class Planner {
     std::partial_sum(crossing_.begin(), crossing_.end(), crossing_.begin());
   }
 
-  // Dearest first; of equals the later, whose memory is free again sooner.
+  // Sorts nodes by work for each byte, highest first. If two are equal, the later node comes
+  // first, because backward frees its memory sooner.
   void RankByCost() {
     by_cost_.assign(forward_.rbegin(), forward_.rend());
     auto cost = [&](NodeId n) {
@@ -112,78 +153,84 @@ class Planner {
                      [&](NodeId a, NodeId b) { return cost(a) > cost(b); });
   }
 
-  RecomputePlan Make(int64_t segment, int64_t dear) const {
-    std::vector<bool> again(graph_.nodes().size(), false);
-    for (NodeId n : forward_) again[n] = !output_[n];
+  // Makes the plan with these parameters.
+  RecomputePlan Make(int64_t segment, int64_t kept_bytes) const {
+    std::vector<bool> recomputed(graph_.nodes().size(), false);
+    for (NodeId n : forward_) recomputed[n] = !output_[n];
     for (NodeId n : by_cost_) {
-      dear -= bytes_[n];
-      if (dear < 0) break;
-      again[n] = graph_.nodes()[n].kind == OpKind::kReshape;
+      kept_bytes -= bytes_[n];
+      if (kept_bytes < 0) break;
+      recomputed[n] = graph_.nodes()[n].kind == OpKind::kReshape;
     }
-    KeepAtCuts(segment, again);
+    KeepAtCuts(segment, recomputed);
     RecomputePlan plan;
-    plan.schedule = MakeSchedule(again);
+    plan.schedule = MakeSchedule(recomputed);
     plan.peak_bytes = Peak(plan.schedule);
     std::vector<bool> seen(graph_.nodes().size(), false);
     for (NodeId n : plan.schedule) {
-      if (seen[n]) plan.forward_again += work_[n] / total_work_;
+      if (seen[n]) plan.recomputed_fraction += work_[n] / total_work_;
       seen[n] = true;
     }
     return plan;
   }
 
-  void KeepAtCuts(int64_t segment, std::vector<bool>& again) const {
+  // Chooses the cuts, and marks the results that cross a cut and those of the last segment as kept.
+  void KeepAtCuts(int64_t segment, std::vector<bool>& recomputed) const {
     const int count = static_cast<int>(forward_.size());
-    std::vector<int64_t> given_up(count + 1, 0);  // bytes before a place
+    std::vector<int64_t> dropped_before(count + 1, 0);  // bytes dropped before an index of forward_
     for (int i = 0; i < count; ++i)
-      given_up[i + 1] = given_up[i] + (again[forward_[i]] ? bytes_[forward_[i]] : 0);
-    std::vector<NodeId> alive;  // made before the last cut, read behind it
+      dropped_before[i + 1] =
+          dropped_before[i] + (recomputed[forward_[i]] ? bytes_[forward_[i]] : 0);
+    std::vector<NodeId> crossing;  // nodes whose results cross the last cut
     int begin = 0, best = -1;
     for (int i = 0; i + 1 < count; ++i) {
-      const int64_t held = given_up[i + 1] - given_up[begin];
+      const int64_t held = dropped_before[i + 1] - dropped_before[begin];
       if (held >= segment / 2 && (best < 0 || crossing_[i] <= crossing_[best])) best = i;
       if (held < segment) continue;
-      alive.insert(alive.end(), forward_.begin() + begin, forward_.begin() + best + 1);
-      std::erase_if(alive, [&](NodeId n) { return last_read_[n] <= best; });
-      for (NodeId n : alive) again[n] = again[n] && bytes_[n] == 0;
+      crossing.insert(crossing.end(), forward_.begin() + begin, forward_.begin() + best + 1);
+      std::erase_if(crossing, [&](NodeId n) { return last_read_[n] <= best; });
+      for (NodeId n : crossing) recomputed[n] = recomputed[n] && bytes_[n] == 0;
       begin = best + 1;
       best = -1;
     }
-    // Backward begins with the last segment: giving it up would save nothing.
-    for (int i = begin; begin > 0 && i < count; ++i) again[forward_[i]] = bytes_[forward_[i]] == 0;
+    // Backward begins with the last segment, so to drop its results would save nothing.
+    for (int i = begin; begin > 0 && i < count; ++i)
+      recomputed[forward_[i]] = bytes_[forward_[i]] == 0;
   }
 
-  Schedule MakeSchedule(const std::vector<bool>& again) const {
+  // Returns the forward pass, then the backward pass with dropped nodes inserted before their first
+  // reader.
+  Schedule MakeSchedule(const std::vector<bool>& recomputed) const {
     Schedule schedule = forward_;
-    std::vector<bool> there(graph_.nodes().size(), false);
-    for (NodeId n : forward_) there[n] = !again[n];
+    std::vector<bool> available(graph_.nodes().size(), false);
+    for (NodeId n : forward_) available[n] = !recomputed[n];
     for (NodeId n : backward_) {
-      for (ValueId id : graph_.nodes()[n].inputs) Ensure(id, there, schedule);
+      for (ValueId id : graph_.nodes()[n].inputs) AppendProducers(id, available, schedule);
       schedule.push_back(n);
     }
     return schedule;
   }
 
-  // Appends what makes this value, unless it is there.
-  void Ensure(ValueId id, std::vector<bool>& there, Schedule& schedule) const {
+  // Appends the nodes that make this value, unless it is available.
+  void AppendProducers(ValueId id, std::vector<bool>& available, Schedule& schedule) const {
     const NodeId n = id == kNone ? kNone : graph_.value(id).producer;
-    if (n == kNone || graph_.nodes()[n].phase != Phase::kForward || there[n]) return;
-    there[n] = true;
-    for (ValueId input : graph_.nodes()[n].inputs) Ensure(input, there, schedule);
+    if (n == kNone || graph_.nodes()[n].phase != Phase::kForward || available[n]) return;
+    available[n] = true;
+    for (ValueId input : graph_.nodes()[n].inputs) AppendProducers(input, available, schedule);
     schedule.push_back(n);
   }
 
   const Graph& graph_;
-  const double flops_of_byte_;
+  const double flops_per_byte_;
   const Schedule plain_;
   const std::vector<ValueId> owners_;
   std::vector<NodeId> forward_, backward_;
   std::vector<int64_t> bytes_;     // of a node's results; 0 for a reshape
-  std::vector<double> work_;       // of one run
-  std::vector<int> last_read_;     // place in forward_ of the last reader of a node's results
-  std::vector<bool> output_;       // callers read a result
-  std::vector<int64_t> crossing_;  // a cut behind each place of forward_
-  std::vector<NodeId> by_cost_;
+  std::vector<double> work_;       // of one run of a node
+  std::vector<int> last_read_;     // index in forward_ of the last reader of a node's results
+  std::vector<bool> output_;       // whether callers read a result of the node
+  std::vector<int64_t> crossing_;  // bytes that cross a cut after each index of forward_
+  std::vector<NodeId> by_cost_;    // forward nodes, most expensive first
   int64_t total_bytes_ = 0;
   double total_work_ = 0;
 };
@@ -193,27 +240,29 @@ constexpr double kGiB = 1 << 30;
 }  // namespace
 
 RecomputePlan PlanRecomputation(const Graph& graph, const Backend& backend, size_t bytes) {
-  return Planner(graph, backend.FlopsOfByte()).Within(bytes);
+  return Planner(graph, backend.FlopsPerByte()).Within(bytes);
 }
 
 std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& backend,
                                           size_t bytes) {
-  const Planner planner(graph, backend.FlopsOfByte());
+  const Planner planner(graph, backend.FlopsPerByte());
   constexpr int kAttempts = 8;
   size_t allowed = bytes, least = 0;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
-    // Workspaces and reorders are known only when kernels are made.
+    // The size of the arena is known only when the kernels have been made.
     const RecomputePlan plan = planner.Within(attempt == kAttempts ? 0 : allowed);
     auto executable = std::make_unique<Executable>(graph, backend, nullptr, plan.schedule);
     const size_t arena = executable->statistics().arena_bytes;
     if (arena <= bytes) {
-      if (plan.forward_again > 0)
-        LogInfo("memory", "activations take {:.2f} GiB; {:.0f} % of the forward pass is done twice",
-                static_cast<double>(arena) / kGiB, 100 * plan.forward_again);
+      if (plan.recomputed_fraction > 0)
+        LogInfo("memory",
+                "activations take {:.2f} GiB; {:.0f} % of the forward pass is computed twice",
+                static_cast<double>(arena) / kGiB, 100 * plan.recomputed_fraction);
       return executable;
     }
     least = arena;
-    // In steps that the last attempt, which does most of the work twice, need not be the next for.
+    // Lower the budget by a bit more than the excess, so that one of the next attempts fits: the
+    // last attempt recomputes most of the forward pass.
     const size_t excess = arena - bytes, less = std::max(excess + excess / 8, bytes / 16);
     allowed = plan.peak_bytes > allowed ? 0 : allowed - std::min(allowed, less);
   }

@@ -1,7 +1,9 @@
-// Recomputation: forward results are given up after the forward pass and computed again when
-// backward comes to them, which takes time and saves memory (Chen et al. 2016, "Training deep nets
-// with sublinear memory cost"). The kernels, and so all bits of the results, are the same; dropout
-// repeats its mask, and moving statistics move once.
+// Activation recomputation, also called activation checkpointing (Chen et al. 2016, "Training deep
+// nets with sublinear memory cost"). Some activations are dropped after the forward pass and
+// computed again when backward needs them. This saves memory and takes time.
+//
+// Results do not change by a single bit: the same kernels run again, dropout repeats its mask, and
+// moving statistics are updated only once. recompute.cpp explains the search for a plan.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +15,20 @@
 
 namespace carole {
 
+// Which forward nodes are computed again, and when.
 struct RecomputePlan {
   Schedule schedule;
-  size_t peak_bytes = 0;     // the most that lives at one step, by Lifetimes()
-  double forward_again = 0;  // share of the forward pass's work that is done twice
+  size_t peak_bytes = 0;           // largest number of live bytes at one step, by Lifetimes()
+  double recomputed_fraction = 0;  // fraction of the forward pass's work that is done twice
 };
 
-// The cheapest plan found for this backend that needs at most `bytes`; if none does, the one that
-// needs least. Of a graph that Differentiate() has seen, Fuse() before it.
+// Returns the plan with the least work that was found among those that need at most `bytes`. If
+// none does, returns the one that needs least memory. Call it after Differentiate().
 RecomputePlan PlanRecomputation(const Graph& graph, const Backend& backend, size_t bytes);
 
-// An executable whose arena (activations, their gradients, kernels' workspaces) takes at most
-// `bytes`; recomputes only where it must. Throws UsageError that names the least that works.
+// Makes an Executable whose arena (activations, their gradients, kernels' workspaces) takes at most
+// `bytes`. Recomputes only as much as is necessary. Throws UsageError, which names the smallest
+// size that works, if `bytes` is too small.
 std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& backend, size_t bytes);
 
 }  // namespace carole

@@ -1,3 +1,47 @@
+// Most operations of a step are bound by memory bandwidth, so the number of passes over activations
+// and gradients decides its time. Each rewrite below removes a pass, or moves one to a smaller
+// tensor. Rewrites change results by rounding at most.
+//
+// A rewrite looks at two adjacent nodes. With few exceptions it requires that the value between
+// them has no other reader; CountUses() counts marked outputs as readers too. It changes one node
+// and marks the other one dead. Nodes run in the graph's order, so the fused node must come after
+// all its inputs.
+//
+// Forward, Fuse():
+//   batch norm -> ReLU           The kernel applies the ReLU while it writes y.
+//   conv, linear -> ReLU         As above.
+//   batch norm, conv -> add      The kernel adds the other summand as `residual`. If both summands
+//                                have such a producer, the later one takes the add: the residual
+//                                must exist when it runs.
+//   average pool -> 1x1 conv     The two are swapped if the pool keeps the image's size and the
+//                                convolution reduces the number of channels. The average then runs
+//                                over fewer channels. The order does not matter, because both are
+//                                linear: one acts on pixels, the other one on channels.
+// Example, the end of a ResNet v1 block: conv -> batch norm -> add -> ReLU. First the add is fused
+// into the batch norm as residual, then the ReLU. One node remains, batch_norm (residual, relu).
+// Two tensors are no longer written and read.
+//
+// Sums of gradients, FuseGradientSums(). If two nodes read a value, its gradient is a sum of two.
+//   sum -> batch norm backward   It takes the two summands as dy and dy2. It must store the sum, so
+//                                this pays only if the sum is stored anyway: as dresidual, or, if
+//                                there is no ReLU, for all readers of the sum.
+//   batch norm backward -> sum   It adds the other summand, which must exist by then, as `addend`.
+//
+// Backward, FuseGradients(). The names stand for the backward operations.
+//   max pool -> ReLU             Swapped, so that the mask is applied to the smaller, pooled
+//                                gradient. A maximum sends its gradient to the pixel whose value it
+//                                took, so the pooled y and y at that pixel are equal. The larger y
+//                                then has no reader in backward.
+//   ReLU -> filter gradient      Masks dy while it is read, if the masked dy has no other reader.
+//                                This is so in a net's first layer.
+//   data gradient -> ReLU        Masks dx while it is written.
+//   masked gradient -> bias      The node that applies the mask also sums the bias's gradient, so
+//                                that the filter gradient need not. A max pool may lie between: it
+//                                passes each element once, so the sums are the same.
+//   slice -> batch norms         This is the backward of a concatenation. Each batch norm reads its
+//                                channels of the whole gradient instead of a copy of them.
+//   batch norm's mask            Backward reads one bit for each element (relu_bitmask) instead
+//                                of y.
 #include "src/graph/rewrites.h"
 
 #include <algorithm>
@@ -10,6 +54,7 @@
 namespace carole {
 namespace {
 
+// Returns for each value the number of its readers: inputs of nodes, and outputs of the graph.
 std::vector<int> CountUses(const Graph& graph) {
   std::vector<int> uses(graph.num_values(), 0);
   for (const Node& node : graph.nodes()) {
@@ -27,14 +72,16 @@ Node* ProducerOf(Graph& graph, ValueId id) {
   return producer == kNone ? nullptr : &graph.mutable_nodes()[producer];
 }
 
-// Of FuseGradientSums(): the batch norm's backward n, the first or the only reader of its dy.
-bool TakeSum(Graph& graph, NodeId n, bool is_only_reader) {
-  using Back = BatchNormBackwardPlaces;
+// Fuses the add that makes dy into node n, the backward of a batch norm. n is the first reader of
+// dy, or the only one.
+bool FuseSumIntoBatchNorm(Graph& graph, NodeId n, bool is_only_reader) {
+  using Back = BatchNormBackwardIndices;
   Node& norm = graph.mutable_nodes()[n];
   const ValueId dy = norm.inputs[Back::kDy];
   Node* const add = ProducerOf(graph, dy);
   if (add == nullptr || add->kind != OpKind::kAdd || add->inputs.size() != 2) return false;
-  if (!std::get<BatchNormAttributes>(norm.attributes).relu) {  // g is the sum, for all its readers
+  if (!std::get<BatchNormAttributes>(norm.attributes).relu) {
+    // Without a mask, dresidual is the sum itself: n makes it for all readers.
     norm.outputs[Back::kDresidual] = dy;
     graph.SetProducer(dy, n);
   } else if (norm.outputs[Back::kDresidual] == kNone || !is_only_reader) {
@@ -46,10 +93,10 @@ bool TakeSum(Graph& graph, NodeId n, bool is_only_reader) {
   return true;
 }
 
-// Of FuseGradientSums(): a sum of which nobody else reads one part, some dx, that comes after the
-// other part.
-bool AddWhereMade(Graph& graph, NodeId n, const std::vector<int>& uses) {
-  using Back = BatchNormBackwardPlaces;
+// Fuses the add n into the backward of a batch norm that makes one of the summands. That summand,
+// dx, must have no other reader and be made after the other summand.
+bool FuseAddendIntoBatchNorm(Graph& graph, NodeId n, const std::vector<int>& uses) {
+  using Back = BatchNormBackwardIndices;
   Node& add = graph.mutable_nodes()[n];
   if (add.inputs.size() != 2) return false;
   for (int side : {0, 1}) {
@@ -67,43 +114,44 @@ bool AddWhereMade(Graph& graph, NodeId n, const std::vector<int>& uses) {
   return false;
 }
 
-bool IsBackwardOfMaximum(const Node* node) {
+bool IsMaxPoolBackward(const Node* node) {
   return node != nullptr && node->kind == OpKind::kPool2dBackward &&
-         node->inputs[Pool2dBackwardPlaces::kArgmax] != kNone;
+         node->inputs[Pool2dBackwardIndices::kArgmax] != kNone;
 }
 
-// Of FuseGradients(): a ReLU's backward, and before it a maximum's, of which nobody else reads the
-// gradient. They change places; the value between them becomes the smaller one.
-bool MaskBeforeMaximum(Graph& graph, Node& relu, const std::vector<int>& uses) {
-  const ValueId between = relu.inputs[ReluBackwardPlaces::kDy];
+// Swaps a ReLU's backward with the max pool's backward before it. The value between them gets the
+// smaller, pooled shape.
+bool MoveReluBeforeMaxPool(Graph& graph, Node& relu, const std::vector<int>& uses) {
+  const ValueId between = relu.inputs[ReluBackwardIndices::kDy];
   Node* const pool = ProducerOf(graph, between);
-  if (!IsBackwardOfMaximum(pool) || uses[between] != 1) return false;
-  const Node& forward = *ProducerOf(graph, pool->inputs[Pool2dBackwardPlaces::kArgmax]);
-  if (forward.inputs[0] != relu.inputs[ReluBackwardPlaces::kY]) return false;
-  const ValueId dx = relu.outputs[ReluBackwardPlaces::kDx], maxima = forward.outputs[0];
+  if (!IsMaxPoolBackward(pool) || uses[between] != 1) return false;
+  const Node& forward = *ProducerOf(graph, pool->inputs[Pool2dBackwardIndices::kArgmax]);
+  if (forward.inputs[0] != relu.inputs[ReluBackwardIndices::kY]) return false;
+  const ValueId dx = relu.outputs[ReluBackwardIndices::kDx], maxima = forward.outputs[0];
   std::swap(relu, *pool);
   Node &first = *pool, &second = relu;
-  first.inputs = {second.inputs[Pool2dBackwardPlaces::kDy], maxima};
+  first.inputs = {second.inputs[Pool2dBackwardIndices::kDy], maxima};
   first.outputs = {between};
-  second.inputs[Pool2dBackwardPlaces::kDy] = between;
+  second.inputs[Pool2dBackwardIndices::kDy] = between;
   second.outputs = {dx};
   graph.SetShape(between, graph.shape(maxima));
   return true;
 }
 
-// Of FuseGradients(): a filter's gradient, and before it a ReLU's backward for nobody else.
-bool MaskInFilterGradient(Graph& graph, Node& filter, const std::vector<int>& uses,
-                          const Backend& backend) {
-  const ValueId dy = filter.inputs[FilterGradientPlaces::kDy];
+// Fuses a ReLU's backward into the filter gradient that reads it.
+bool FuseReluIntoFilterGradient(Graph& graph, Node& filter, const std::vector<int>& uses,
+                                const Backend& backend) {
+  const ValueId dy = filter.inputs[FilterGradientIndices::kDy];
   Node* const relu = ProducerOf(graph, dy);
   if (relu == nullptr || relu->kind != OpKind::kReluBackward || uses[dy] != 1 ||
       std::get<ReluAttributes>(relu->attributes).ceiling != 0)
     return false;
   Node fused = filter;
-  fused.inputs[FilterGradientPlaces::kDy] = relu->inputs[ReluBackwardPlaces::kDy];
-  fused.inputs.push_back(relu->inputs[ReluBackwardPlaces::kY]);
-  OpSpec spec = graph.Spec(fused);  // as it will be: there are such kernels for 16 bits alone
-  spec.inputs[FilterGradientPlaces::kDy].dtype = backend.activation_dtype();
+  fused.inputs[FilterGradientIndices::kDy] = relu->inputs[ReluBackwardIndices::kDy];
+  fused.inputs.push_back(relu->inputs[ReluBackwardIndices::kY]);
+  // Ask about the types that the operation will have: some backends support this in 16 bits only.
+  OpSpec spec = graph.Spec(fused);
+  spec.inputs[FilterGradientIndices::kDy].dtype = backend.activation_dtype();
   UnifyTypes(spec);
   if (!backend.Supports(spec)) return false;
   filter = std::move(fused);
@@ -111,53 +159,54 @@ bool MaskInFilterGradient(Graph& graph, Node& filter, const std::vector<int>& us
   return true;
 }
 
-// Of FuseGradients(): a ReLU's backward of what a convolution's makes for nobody else.
-bool MaskInConvolution(Graph& graph, Node& relu, const std::vector<int>& uses,
-                       const Backend& backend) {
-  const ValueId dy = relu.inputs[ReluBackwardPlaces::kDy];
+// Fuses a ReLU's backward into the kConv2dBackwardData that it reads.
+bool FuseReluIntoDataGradient(Graph& graph, Node& relu, const std::vector<int>& uses,
+                              const Backend& backend) {
+  const ValueId dy = relu.inputs[ReluBackwardIndices::kDy];
   Node* const conv = ProducerOf(graph, dy);
   if (conv == nullptr || conv->kind != OpKind::kConv2dBackwardData || uses[dy] != 1 ||
       std::get<ReluAttributes>(relu.attributes).ceiling != 0)
     return false;
   Node fused = *conv;
-  fused.inputs.push_back(relu.inputs[ReluBackwardPlaces::kY]);
+  fused.inputs.push_back(relu.inputs[ReluBackwardIndices::kY]);
   if (!backend.Supports(graph.Spec(fused))) return false;
-  fused.outputs = {relu.outputs[ReluBackwardPlaces::kDx]};
+  fused.outputs = {relu.outputs[ReluBackwardIndices::kDx]};
   graph.SetProducer(fused.outputs[0], graph.value(dy).producer);
   *conv = std::move(fused);
   relu.dead = true;
   return true;
 }
 
-// What masks a gradient by a ReLU, and may sum a bias's beside it.
-bool IsMasked(const Node& node) {
+// Whether the node masks a gradient by a ReLU, so that it can also sum a bias's gradient.
+bool AppliesReluMask(const Node& node) {
   return node.kind == OpKind::kReluBackward ||
          (node.kind == OpKind::kConv2dBackwardData &&
-          node.inputs.size() > Conv2dBackwardDataPlaces::kReluY);
+          node.inputs.size() > Conv2dBackwardDataIndices::kReluY);
 }
 
-// Of FuseGradients(): a filter's gradient with that of a bias.
-bool SumBiasInRelu(Graph& graph, Node& filter, const Backend& backend) {
-  static_assert(+ReluBackwardPlaces::kDb == +Conv2dBackwardDataPlaces::kDb);
-  const ValueId db = filter.outputs[FilterGradientPlaces::kDb];
+// Moves the sum for a bias's gradient from a filter gradient to the node that masked dy.
+bool FuseBiasSumIntoRelu(Graph& graph, Node& filter, const Backend& backend) {
+  static_assert(+ReluBackwardIndices::kDb == +Conv2dBackwardDataIndices::kDb);
+  const ValueId db = filter.outputs[FilterGradientIndices::kDb];
   if (db == kNone) return false;
-  Node* relu = ProducerOf(graph, filter.inputs[FilterGradientPlaces::kDy]);
-  // A maximum hands on each element of its gradient once, so the sums stay.
-  if (IsBackwardOfMaximum(relu)) relu = ProducerOf(graph, relu->inputs[Pool2dBackwardPlaces::kDy]);
-  if (relu == nullptr || !IsMasked(*relu) || relu->outputs.size() > 1) return false;
+  Node* relu = ProducerOf(graph, filter.inputs[FilterGradientIndices::kDy]);
+  // A max pool's backward passes each element of the gradient once, so the sums are the same before
+  // it.
+  if (IsMaxPoolBackward(relu)) relu = ProducerOf(graph, relu->inputs[Pool2dBackwardIndices::kDy]);
+  if (relu == nullptr || !AppliesReluMask(*relu) || relu->outputs.size() > 1) return false;
   Node fused = *relu;
   fused.outputs.push_back(db);
   if (!backend.Supports(graph.Spec(fused))) return false;
-  graph.SetProducer(db, graph.value(fused.outputs[ReluBackwardPlaces::kDx]).producer);
+  graph.SetProducer(db, graph.value(fused.outputs[ReluBackwardIndices::kDx]).producer);
   *relu = std::move(fused);
-  filter.outputs[FilterGradientPlaces::kDb] = kNone;
+  filter.outputs[FilterGradientIndices::kDb] = kNone;
   return true;
 }
 
-// Of FuseGradients(): a slice that nobody reads but batch norms' backward, as their dy. Slices of
-// this slice come before it.
-bool SliceInBatchNorms(Graph& graph, Node& slice) {
-  using Back = BatchNormBackwardPlaces;
+// Fuses a slice into the batch norms' backward that read it as dy, if these are its only readers.
+// Slices of this slice must have been fused before.
+bool FuseSliceIntoBatchNorms(Graph& graph, Node& slice) {
+  using Back = BatchNormBackwardIndices;
   constexpr int64_t kGrain = BatchNormAttributes::kSliceGrain;
   const ValueId whole = slice.inputs[0], part = slice.outputs[0];
   const int64_t begin = std::get<SliceAttributes>(slice.attributes).begin;
@@ -178,52 +227,54 @@ bool SliceInBatchNorms(Graph& graph, Node& slice) {
   return true;
 }
 
-// Of FuseGradients(): a batch norm's backward that reads y for the ReLU's mask.
-bool MaskByBits(Graph& graph, Node& backward, const Backend& backend) {
-  using Back = BatchNormBackwardPlaces;
+// Lets a batch norm's backward read relu_bitmask instead of y.
+bool UseReluBitmask(Graph& graph, Node& backward, const Backend& backend) {
+  using Back = BatchNormBackwardIndices;
   const ValueId y = backward.inputs[Back::kY];
   if (y == kNone) return false;
   const NodeId forward = graph.value(y).producer;
   const Shape& shape = graph.shape(y);
   if (!CanWriteReluBitmask(std::get<BatchNormAttributes>(backward.attributes), shape)) return false;
-  OpSpec leaves = graph.Spec(graph.nodes()[forward]), reads = graph.Spec(backward);
-  const TensorSpec bits{.shape = ReluBitmaskShape(shape), .dtype = DType::kU8};
-  leaves.outputs.push_back(bits);
-  reads.inputs[Back::kReluBitmask] = bits;
-  reads.inputs[Back::kY].present = false;
-  if (!backend.Supports(leaves) || !backend.Supports(reads)) return false;
-  backward.inputs[Back::kReluBitmask] = graph.AddOutput(forward, bits.shape, bits.dtype);
+  OpSpec writer = graph.Spec(graph.nodes()[forward]), reader = graph.Spec(backward);
+  const TensorSpec relu_bitmask{.shape = ReluBitmaskShape(shape), .dtype = DType::kU8};
+  writer.outputs.push_back(relu_bitmask);
+  reader.inputs[Back::kReluBitmask] = relu_bitmask;
+  reader.inputs[Back::kY].present = false;
+  if (!backend.Supports(writer) || !backend.Supports(reader)) return false;
+  backward.inputs[Back::kReluBitmask] =
+      graph.AddOutput(forward, relu_bitmask.shape, relu_bitmask.dtype);
   backward.inputs[Back::kY] = kNone;
   return true;
 }
 
-// Of Fuse(): a convolution of an average that nobody else reads. They change places; the value
-// between them gets the convolution's channels.
-bool AverageLast(Graph& graph, Node& conv, const std::vector<int>& uses) {
-  const ValueId between = conv.inputs[Conv2dPlaces::kX], y = conv.outputs[0];
+// Swaps a 1x1 convolution with the average pool before it. The value between them gets the
+// convolution's channels.
+bool MoveAverageAfterConv(Graph& graph, Node& conv, const std::vector<int>& uses) {
+  const ValueId between = conv.inputs[Conv2dIndices::kX], y = conv.outputs[0];
   Node* const pool = ProducerOf(graph, between);
   if (pool == nullptr || pool->kind != OpKind::kPool2d || uses[between] != 1 ||
       std::get<Pool2dAttributes>(pool->attributes).mode != Pool2dAttributes::Mode::kAverage)
     return false;
   const auto& a = std::get<Conv2dAttributes>(conv.attributes);
-  const Shape &w = graph.shape(conv.inputs[Conv2dPlaces::kW]), made = graph.shape(y);
-  const bool is_linear = !a.relu && conv.inputs[Conv2dPlaces::kBias] == kNone &&
-                         conv.inputs[Conv2dPlaces::kResidual] == kNone;
-  const bool is_of_pixels = w[2] == 1 && w[3] == 1 && a.stride_h == 1 && a.stride_w == 1 &&
+  const Shape &w = graph.shape(conv.inputs[Conv2dIndices::kW]), y_shape = graph.shape(y);
+  const bool is_linear = !a.relu && conv.inputs[Conv2dIndices::kBias] == kNone &&
+                         conv.inputs[Conv2dIndices::kResidual] == kNone;
+  const bool is_pointwise = w[2] == 1 && w[3] == 1 && a.stride_h == 1 && a.stride_w == 1 &&
                             a.padding == Padding{} && a.groups == 1;
   const Shape& averaged = graph.shape(between);
-  if (!is_linear || !is_of_pixels || made[1] >= averaged[1] ||
+  if (!is_linear || !is_pointwise || y_shape[1] >= averaged[1] ||
       averaged != graph.shape(pool->inputs[0]))
     return false;
   std::swap(conv, *pool);
   Node &first = *pool, &second = conv;
-  first.inputs[Conv2dPlaces::kX] = std::exchange(second.inputs[0], between);
+  first.inputs[Conv2dIndices::kX] = std::exchange(second.inputs[0], between);
   first.outputs[0] = between;
   second.outputs[0] = y;
-  graph.SetShape(between, made);
+  graph.SetShape(between, y_shape);
   return true;
 }
 
+// Runs the rewrites of Fuse().
 class Fuser {
  public:
   Fuser(Graph& graph, const Backend& backend)
@@ -232,7 +283,7 @@ class Fuser {
   RewriteCounts Run() {
     for (Node& node : graph_.mutable_nodes()) {
       if (!node.dead && node.kind == OpKind::kConv2d)
-        counts_.averages_last += AverageLast(graph_, node, uses_);
+        counts_.averages_after_convs += MoveAverageAfterConv(graph_, node, uses_);
     }
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       Node& node = graph_.mutable_nodes()[i];
@@ -244,48 +295,49 @@ class Fuser {
   }
 
  private:
-  // The node that makes `id`, if nobody but one reader looks at the value.
+  // The node that makes `id` if the value has exactly one reader, else nullptr.
   Node* SoleProducer(ValueId id) { return uses_[id] == 1 ? ProducerOf(graph_, id) : nullptr; }
 
-  // Replaces `producer` and `consumer` by `fused`, which stands where the consumer stood.
+  // Replaces `producer` and `consumer` by `fused`, at the consumer's position. Returns false and
+  // changes nothing if the backend does not support it.
   bool Replace(Node& producer, Node& consumer, Node fused) {
     fused.outputs[0] = consumer.outputs[0];
     if (!backend_.Supports(graph_.Spec(fused))) return false;
-    const NodeId place = graph_.value(consumer.outputs[0]).producer;
+    const NodeId consumer_id = graph_.value(consumer.outputs[0]).producer;
     for (ValueId id : fused.outputs) {
-      if (id != kNone) graph_.SetProducer(id, place);
+      if (id != kNone) graph_.SetProducer(id, consumer_id);
     }
     producer.dead = true;
     consumer = std::move(fused);
     return true;
   }
 
-  // The place for a residual where the node has one that is free: nothing happens behind it yet.
-  static std::optional<size_t> FreeResidual(const Node& node) {
-    if (node.kind == OpKind::kBatchNorm && node.inputs[BatchNormPlaces::kResidual] == kNone &&
+  // The index of the node's residual input if it is free: the node has neither residual nor ReLU
+  // yet, which would come after it.
+  static std::optional<size_t> FreeResidualInput(const Node& node) {
+    if (node.kind == OpKind::kBatchNorm && node.inputs[BatchNormIndices::kResidual] == kNone &&
         !std::get<BatchNormAttributes>(node.attributes).relu)
-      return BatchNormPlaces::kResidual;
-    if (node.kind == OpKind::kConv2d && node.inputs[Conv2dPlaces::kResidual] == kNone &&
+      return BatchNormIndices::kResidual;
+    if (node.kind == OpKind::kConv2d && node.inputs[Conv2dIndices::kResidual] == kNone &&
         !std::get<Conv2dAttributes>(node.attributes).relu)
-      return Conv2dPlaces::kResidual;
+      return Conv2dIndices::kResidual;
     return std::nullopt;
   }
 
   void FuseAdd(Node& add) {
     if (add.inputs.size() != 2) return;
-    // The later producer takes the other one's result as residual, so that the residual exists when
-    // it runs.
+    // The producer that runs later takes the result of the other one as residual.
     NodeId later = kNone;
     for (ValueId id : add.inputs) {
       const Node* producer = SoleProducer(id);
-      if (producer != nullptr && FreeResidual(*producer))
+      if (producer != nullptr && FreeResidualInput(*producer))
         later = std::max(later, graph_.value(id).producer);
     }
     if (later == kNone) return;
     Node& producer = graph_.mutable_nodes()[later];
     Node fused = producer;
     const bool is_first = graph_.value(add.inputs[0]).producer == later;
-    fused.inputs[*FreeResidual(producer)] = add.inputs[is_first ? 1 : 0];
+    fused.inputs[*FreeResidualInput(producer)] = add.inputs[is_first ? 1 : 0];
     int& count = fused.kind == OpKind::kConv2d ? counts_.conv_add : counts_.batch_norm_add;
     count += Replace(producer, add, std::move(fused));
   }
@@ -300,7 +352,7 @@ class Fuser {
       norm->ceiling = ceiling;
       counts_.batch_norm_relu += Replace(*producer, relu, std::move(fused));
     } else if (ceiling != 0) {
-      return;  // nobody else has one
+      return;  // only batch norm supports a ceiling
     } else if (auto* conv = std::get_if<Conv2dAttributes>(&fused.attributes);
                conv && !conv->relu && fused.kind == OpKind::kConv2d) {
       conv->relu = true;
@@ -330,8 +382,8 @@ int FuseGradientSums(Graph& graph) {
     const Node& node = graph.nodes()[n];
     if (node.dead) continue;
     if (node.kind == OpKind::kBatchNormBackward) {
-      const ValueId dy = node.inputs[BatchNormBackwardPlaces::kDy];
-      if (!was_read[dy]) count += TakeSum(graph, n, uses[dy] == 1);
+      const ValueId dy = node.inputs[BatchNormBackwardIndices::kDy];
+      if (!was_read[dy]) count += FuseSumIntoBatchNorm(graph, n, uses[dy] == 1);
     }
     for (ValueId id : node.inputs) {
       if (id != kNone) was_read[id] = true;
@@ -339,7 +391,7 @@ int FuseGradientSums(Graph& graph) {
   }
   for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
     const Node& node = graph.nodes()[n];
-    if (!node.dead && node.kind == OpKind::kAdd) count += AddWhereMade(graph, n, uses);
+    if (!node.dead && node.kind == OpKind::kAdd) count += FuseAddendIntoBatchNorm(graph, n, uses);
   }
   return count;
 }
@@ -349,29 +401,29 @@ GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend) {
   const std::vector<int> uses = CountUses(graph);
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kReluBackward)
-      counts.masks_before_maxima += MaskBeforeMaximum(graph, node, uses);
+      counts.relu_before_max_pool += MoveReluBeforeMaxPool(graph, node, uses);
   }
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kConv2dBackwardFilter)
-      counts.masks_in_filter_gradients += MaskInFilterGradient(graph, node, uses, backend);
+      counts.relu_in_filter_gradients += FuseReluIntoFilterGradient(graph, node, uses, backend);
   }
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kReluBackward)
-      counts.masks_in_convolutions += MaskInConvolution(graph, node, uses, backend);
+      counts.relu_in_data_gradients += FuseReluIntoDataGradient(graph, node, uses, backend);
   }
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead &&
         (node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter))
-      counts.biases_in_relus += SumBiasInRelu(graph, node, backend);
+      counts.bias_sums_in_relu += FuseBiasSumIntoRelu(graph, node, backend);
   }
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     Node& node = graph.mutable_nodes()[i];
     if (!node.dead && node.kind == OpKind::kSlice)
-      counts.slices_in_batch_norms += SliceInBatchNorms(graph, node);
+      counts.slices_in_batch_norm += FuseSliceIntoBatchNorms(graph, node);
   }
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kBatchNormBackward)
-      counts.bits_for_batch_norms += MaskByBits(graph, node, backend);
+      counts.relu_bitmasks += UseReluBitmask(graph, node, backend);
   }
   return counts;
 }

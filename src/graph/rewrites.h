@@ -1,5 +1,5 @@
-// Rewrites of the forward graph that make one kernel of several operations, where the backend
-// supports it.
+// Rewrites of the graph that fuse operations, so that less memory is read and written. Most of them
+// apply only if the backend supports the fused operation. rewrites.cpp explains each of them.
 #pragma once
 
 #include "src/backend/backend.h"
@@ -7,50 +7,46 @@
 
 namespace carole {
 
+// How often each rewrite of Fuse() was applied.
 struct RewriteCounts {
   int batch_norm_relu = 0;
-  int batch_norm_add = 0;  // with or without ReLU behind
-  int conv_add = 0;        // likewise
-  int conv_relu = 0;       // convolution or linear, + bias + ReLU
-  int averages_last = 0;
+  int batch_norm_add = 0;  // with or without a ReLU after the add
+  int conv_add = 0;        // with or without a ReLU after the add
+  int conv_relu = 0;       // a ReLU after a convolution or fully connected layer
+  int averages_after_convs = 0;
 };
 
-// Call before Differentiate(). Values marked as outputs are kept, so what they cut through stays
-// unfused.
-//   batch norm -> ReLU, ReLU6;  convolution | linear (+ bias) -> ReLU;
-//   batch norm | convolution (+ bias) -> add -> [ReLU]
-// And an average of as many pixels as it is of -> 1x1 convolution: the other way round, where there
-// are fewer channels to average then. Both are linear, so that only rounding tells.
+// Rewrites the forward graph. Call it before Differentiate(). Values that are marked as outputs
+// must exist, so operations are not fused across them.
+//   batch norm -> ReLU or ReLU6
+//   convolution or linear -> ReLU
+//   batch norm or convolution -> add [-> ReLU]
+//   average pool -> 1x1 convolution: swapped
 RewriteCounts Fuse(Graph& graph, const Backend& backend);
 
-// Differentiate() ends with it. Sums of two gradients are made by the backward of a batch norm
-// beside them, which saves a pass over the memory. Returns how many.
-//   sum -> batch norm: where that stores the sum anyway for its residual, or has no ReLU and stores
-//                      it for all who read it
-//   batch norm -> sum: where the other part is there before
+// Fuses sums of two gradients into the backward of a batch norm before or after the sum, which
+// saves a pass over memory. Differentiate() calls this at its end. Returns the number of sums.
+//   sum -> batch norm's backward
+//   batch norm's backward -> sum
 int FuseGradientSums(Graph& graph);
 
+// How often each rewrite of FuseGradients() was applied.
 struct GradientRewriteCounts {
-  int masks_before_maxima = 0;
-  int masks_in_filter_gradients = 0;
-  int masks_in_convolutions = 0;
-  int biases_in_relus = 0;
-  int slices_in_batch_norms = 0;
-  int bits_for_batch_norms = 0;
+  int relu_before_max_pool = 0;
+  int relu_in_filter_gradients = 0;
+  int relu_in_data_gradients = 0;
+  int bias_sums_in_relu = 0;
+  int slices_in_batch_norm = 0;
+  int relu_bitmasks = 0;
 };
 
-// Call after Differentiate(). What a pass over a gradient can be spared:
-//   maximum's backward -> ReLU's backward: the other way round, on the smaller map, since a maximum
-//     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
-//   ReLU's backward -> filter's gradient of a convolution, as of a net's first layer: in one
-//     operation, where the backend supports it
-//   data's gradient of a convolution -> ReLU's backward: in one operation, where the backend
-//     supports it
-//   either [-> maximum's backward] -> filter's gradient with that of a bias: the first sums the
-//     bias's, where the backend supports it
-//   slice -> batch norms' backward, as behind a concatenation: these read their channels of the
-//     whole
-//   y -> batch norm's backward: bits that forward leaves, where the backend supports it
+// Rewrites the backward graph. Call it after Differentiate().
+//   max pool's backward -> ReLU's backward: swapped
+//   ReLU's backward -> gradient of a convolution's filter
+//   gradient of a convolution's input -> ReLU's backward
+//   masked gradient [-> max pool's backward] -> gradient of a bias
+//   slice -> batch norms' backward
+//   y of a batch norm -> its backward: replaced by a bit mask
 GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend);
 
 }  // namespace carole

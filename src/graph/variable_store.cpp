@@ -11,8 +11,8 @@
 namespace carole {
 namespace {
 
-// fan_in and fan_out as tf.variance_scaling_initializer has them: the product of the leading
-// dimensions times the last but one, or the last.
+// Returns fan_in and fan_out as tf.variance_scaling_initializer defines them: the product of the
+// leading dimensions, times the last but one (fan_in) or the last dimension (fan_out).
 std::pair<double, double> Fans(const Shape& tf_shape) {
   double leading = 1;
   for (int i = 0; i + 2 < tf_shape.rank(); ++i) leading *= static_cast<double>(tf_shape[i]);
@@ -29,11 +29,11 @@ double TruncatedNormal(Rng& rng) {
   }
 }
 
-std::vector<float> InitialValues(const VariableSlice& place, uint64_t seed) {
-  Rng rng(seed, RngPurpose::kInit, Fnv1a64(place.name));
-  const auto [fan_in, fan_out] = Fans(place.tf_shape);
-  std::vector<float> values(place.tf_shape.size());
-  const Initializer& init = place.initializer;
+std::vector<float> InitialValues(const VariableSlice& variable, uint64_t seed) {
+  Rng rng(seed, RngPurpose::kInit, Fnv1a64(variable.name));
+  const auto [fan_in, fan_out] = Fans(variable.tf_shape);
+  std::vector<float> values(variable.tf_shape.size());
+  const Initializer& init = variable.initializer;
   for (float& v : values) {
     switch (init.kind) {
       case Initializer::Kind::kConstant:
@@ -59,28 +59,29 @@ std::vector<float> InitialValues(const VariableSlice& place, uint64_t seed) {
 
 }  // namespace
 
-VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<VariableSlice> places,
-                             std::vector<int> ready_order, const Allocate& allocate_gradients)
+VariableStore::VariableStore(const Backend& backend, DType dtype,
+                             std::vector<VariableSlice> variables, std::vector<int> ready_order,
+                             const Allocate& allocate_gradients)
     : backend_(backend),
       dtype_(dtype),
-      places_(std::move(places)),
+      variables_(std::move(variables)),
       ready_order_(std::move(ready_order)) {
   auto place = [&](VariableSlice& p, int64_t& end) {
     p.offset = end;
     p.count = static_cast<int64_t>(AlignUp(ByteSize(p.shape, dtype_, p.layout)) / SizeOf(dtype_));
     end += p.count;
   };
-  std::vector<bool> placed(places_.size(), false);
+  std::vector<bool> placed(variables_.size(), false);
   auto place_once = [&](int i) {
-    CAROLE_CHECK(places_[i].trainable && !placed[i], "variable {} is placed twice",
-                 places_[i].name);
+    CAROLE_CHECK(variables_[i].trainable && !placed[i], "variable {} is placed twice",
+                 variables_[i].name);
     placed[i] = true;
-    place(places_[i], trainable_count_);
+    place(variables_[i], trainable_count_);
   };
   for (int i : ready_order_) place_once(i);
-  for (size_t i = 0; i < places_.size(); ++i) {  // trainable variables without a gradient come last
-    if (!places_[i].trainable) {
-      place(places_[i], statistics_count_);
+  for (size_t i = 0; i < variables_.size(); ++i) {  // trainable ones without gradient come last
+    if (!variables_[i].trainable) {
+      place(variables_[i], statistics_count_);
     } else if (!placed[i]) {
       place_once(static_cast<int>(i));
     }
@@ -97,13 +98,13 @@ VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<Va
 }
 
 int VariableStore::Find(std::string_view name) const {
-  const auto it = std::find_if(places_.begin(), places_.end(),
+  const auto it = std::find_if(variables_.begin(), variables_.end(),
                                [&](const VariableSlice& p) { return p.name == name; });
-  return it == places_.end() ? -1 : static_cast<int>(it - places_.begin());
+  return it == variables_.end() ? -1 : static_cast<int>(it - variables_.begin());
 }
 
 Tensor VariableStore::At(std::byte* arena, int variable) const {
-  const VariableSlice& p = places_[variable];
+  const VariableSlice& p = variables_[variable];
   return {.data = arena + p.offset * static_cast<int64_t>(SizeOf(dtype_)),
           .shape = p.shape,
           .dtype = dtype_,
@@ -113,14 +114,14 @@ Tensor VariableStore::At(std::byte* arena, int variable) const {
 Tensor VariableStore::Weight(int variable) const { return At(base_of(variable), variable); }
 
 Tensor VariableStore::Gradient(int variable) const {
-  CAROLE_CHECK(places_[variable].trainable && gradients_ != nullptr, "{} has no gradient",
-               places_[variable].name);
+  CAROLE_CHECK(variables_[variable].trainable && gradients_ != nullptr, "{} has no gradient",
+               variables_[variable].name);
   return At(gradients_, variable);
 }
 
 template <typename T>
 void VariableStore::ReadFrom(const std::byte* arena, int variable, std::span<T> out) const {
-  const VariableSlice& p = places_[variable];
+  const VariableSlice& p = variables_[variable];
   CAROLE_CHECK_EQ(static_cast<int64_t>(out.size()), p.shape.size(), "values of {}", p.name);
   const Tensor stored = At(const_cast<std::byte*>(arena), variable);
   const size_t bytes = out.size() * SizeOf(dtype_);
@@ -136,7 +137,7 @@ void VariableStore::ReadFrom(const std::byte* arena, int variable, std::span<T> 
 
 template <typename T>
 void VariableStore::WriteTo(std::byte* arena, int variable, std::span<const T> in) const {
-  const VariableSlice& p = places_[variable];
+  const VariableSlice& p = variables_[variable];
   if (static_cast<int64_t>(in.size()) != p.shape.size()) {
     throw DataError(
         fmt::format("[variables] {}: wrong number of values: got {}, want {} for shape {}", p.name,
@@ -171,8 +172,8 @@ void VariableStore::Write(int variable, std::span<const float> in) {
 }
 
 void VariableStore::Initialize(uint64_t seed) {
-  for (size_t i = 0; i < places_.size(); ++i)
-    Write(static_cast<int>(i), InitialValues(places_[i], seed));
+  for (size_t i = 0; i < variables_.size(); ++i)
+    Write(static_cast<int>(i), InitialValues(variables_[i], seed));
 }
 
 }  // namespace carole

@@ -1,10 +1,12 @@
 // The weights, gradients and moving statistics of a net, each in one flat arena.
 //
-// Trainable variables lie in the order in which their gradients become final, so that a run of
-// neighbors is a bucket of the all-reduce; weights, gradients and optimizer slots use the same
-// offsets. A variable lies in the layout that its kernel wants (padding included, always zero);
-// Read() and Write() speak TensorFlow's order. The arenas are memory of the backend: the host may
-// touch them only where that is on_host().
+// Trainable variables are stored in the order in which their gradients become final, so a bucket of
+// the all-reduce is a contiguous range. Weights, gradients and optimizer slots use the same
+// offsets.
+//
+// Each variable is stored in the layout that its kernels chose. That may include padding, which is
+// always 0. Read() and Write() convert from and to TensorFlow's order of elements. The arenas are
+// device memory: the host may access them only if Backend::on_host().
 #pragma once
 
 #include <functional>
@@ -17,7 +19,7 @@
 
 namespace carole {
 
-// Where one variable lies. Offsets and counts are in elements of the store's dtype.
+// One variable and its range in the arenas. Offset and count are in elements of the store's dtype.
 struct VariableSlice {
   std::string name;
   Shape tf_shape;
@@ -27,29 +29,30 @@ struct VariableSlice {
   Initializer initializer;
   bool trainable = true;
   bool l2_regularized = false;
-  int64_t offset = 0;  // into weights and gradients, or into statistics when not trainable
-  int64_t count = 0;   // padding of the layout and up to the next cache line included
+  int64_t offset = 0;  // into weights and gradients; into statistics if not trainable
+  int64_t count = 0;   // includes the layout's padding, and padding up to the next cache line
 };
 
 class VariableStore {
  public:
-  // Memory for the gradients is asked from `allocate` (a collective arena, say); the default is the
-  // backend's, or none where no variable has a gradient. The returned memory is zeroed, aligned to
-  // Buffer::kAlignment, and stays the caller's.
+  // A function that provides the memory for the gradients, for example from a communicator. The
+  // memory must be zeroed, aligned to Buffer::kAlignment and outlive the store; the caller owns it.
   using Allocate = std::function<std::byte*(size_t bytes)>;
 
-  // `places` in creation order, offsets not yet set; `ready_order` lists the trainable ones
-  // (indexes into places) in the order in which gradients become final.
-  VariableStore(const Backend& backend, DType dtype, std::vector<VariableSlice> places,
+  // Allocates zeroed arenas. `variables` are in the order of creation; this sets their offsets and
+  // counts. `ready_order` lists the trainable variables that have a gradient (as indices into
+  // `variables`) in the order in which their gradients become final. Without `allocate_gradients`,
+  // the backend's memory is used, or none if no variable has a gradient.
+  VariableStore(const Backend& backend, DType dtype, std::vector<VariableSlice> variables,
                 std::vector<int> ready_order, const Allocate& allocate_gradients = {});
 
   const Backend& backend() const { return backend_; }
-  const std::vector<VariableSlice>& places() const { return places_; }
+  const std::vector<VariableSlice>& variables() const { return variables_; }
   const std::vector<int>& ready_order() const { return ready_order_; }
-  int Find(std::string_view name) const;  // index into places, or -1
+  int Find(std::string_view name) const;  // index into variables(), or -1
   DType dtype() const { return dtype_; }
 
-  // The arenas. T must match dtype().
+  // The arenas, in device memory. T must match dtype().
   template <typename T>
   std::span<T> weights() const {
     return Span<T>(weights_.get(), trainable_count_);
@@ -66,14 +69,17 @@ class VariableStore {
   size_t weights_bytes() const { return Bytes(trainable_count_); }
   size_t statistics_bytes() const { return Bytes(statistics_count_); }
 
-  Tensor Weight(int variable) const;    // weight or statistic, in its own layout
-  Tensor Gradient(int variable) const;  // trainable variables only
+  // Views of a weight or statistic, and of a trainable variable's gradient, in the variable's
+  // layout.
+  Tensor Weight(int variable) const;
+  Tensor Gradient(int variable) const;
 
-  // Values in TensorFlow's element order; sizes must be tf_shape.size(). Throws DataError
-  // otherwise.
+  // Read and write a variable's values in TensorFlow's order of elements. The spans have
+  // tf_shape.size() elements. Write() throws DataError if the size is wrong.
   void Read(int variable, std::span<float> out) const;
   void Write(int variable, std::span<const float> in);
-  // The same for any arena of the weights' form (gradients, optimizer slots), given its base.
+  // The same for any arena with the offsets of the weights (gradients, optimizer slots), or with
+  // those of the statistics. `arena` is its first byte.
   template <typename T>
   void ReadFrom(const std::byte* arena, int variable, std::span<T> out) const;
   template <typename T>
@@ -81,12 +87,13 @@ class VariableStore {
   std::byte* weights_base() const { return weights_.get(); }
   std::byte* gradients_base() const { return gradients_; }
   std::byte* statistics_base() const { return statistics_.get(); }
+  // The base of the arena that holds the variable.
   std::byte* base_of(int variable) const {
-    return places_[variable].trainable ? weights_base() : statistics_base();
+    return variables_[variable].trainable ? weights_base() : statistics_base();
   }
 
-  // First values by each variable's initializer, keyed by (seed, variable): the same on every rank
-  // and layout.
+  // Sets the initial values by each variable's initializer. The random numbers depend on the seed
+  // and the variable's name, so the values are the same on every rank and in every layout.
   void Initialize(uint64_t seed);
 
  private:
@@ -100,7 +107,7 @@ class VariableStore {
 
   const Backend& backend_;
   DType dtype_;
-  std::vector<VariableSlice> places_;
+  std::vector<VariableSlice> variables_;
   std::vector<int> ready_order_;
   int64_t trainable_count_ = 0;
   int64_t statistics_count_ = 0;

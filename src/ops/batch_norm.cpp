@@ -1,12 +1,12 @@
-// Batch norm (ops.h): shapes and gradient rule.
+// Batch normalization (ops.h): shape inference and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {
 namespace {
 
-using In = BatchNormPlaces;
-using Back = BatchNormBackwardPlaces;
+using In = BatchNormIndices;
+using Back = BatchNormBackwardIndices;
 
 std::vector<ValueId> Gradient(const GradientArgs& args) {
   Graph& g = args.graph;
@@ -16,13 +16,14 @@ std::vector<ValueId> Gradient(const GradientArgs& args) {
                node.name);
   const ValueId x = node.inputs[In::kX];
   const bool residual = node.inputs[In::kResidual] != kNone;
-  // The ReLU's mask comes from y only where the residual has a part in it.
+  // The backward kernel must know where the fused ReLU gave 0. If a residual was added before the
+  // ReLU, it reads y. Without a residual it computes y again from x, gamma and beta.
   const ValueId y = attributes.relu && residual ? node.outputs[In::kY] : kNone;
   const ValueId beta = attributes.relu && !residual ? node.inputs[In::kBeta] : kNone;
   const Shape channels = g.shape(node.outputs[In::kMean]);
   const bool has_beta = node.inputs[In::kBeta] != kNone;
-  const bool masked_residual =
-      residual && attributes.relu;  // without a ReLU the residual's gradient is dy itself
+  // Without a ReLU, the gradient of the residual is dy itself and needs no output.
+  const bool masked_residual = residual && attributes.relu;
   const Node& backward =
       g.AddNode({.kind = OpKind::kBatchNormBackward,
                  .attributes = attributes,
@@ -58,7 +59,7 @@ ValueId BatchNorm(Graph& g, const BatchNormInputs& in, const BatchNormAttributes
                {{shape, g.compute()},
                 {channels, g.compute(), attributes.training},
                 {channels, g.compute(), attributes.training}})
-      .outputs[BatchNormPlaces::kY];
+      .outputs[BatchNormIndices::kY];
 }
 
 }  // namespace carole::ops

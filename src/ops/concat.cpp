@@ -1,11 +1,11 @@
-// Concatenation (ops.h): shapes and gradient rule.
+// Concatenation along channels (ops.h): shape inference and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {
 namespace {
 
-// Each input's gradient is its slice of dy.
+// The gradient of each input is a slice of dy.
 std::vector<ValueId> ConcatRule(const GradientArgs& args) {
   Graph& g = args.graph;
   std::vector<ValueId> dx;

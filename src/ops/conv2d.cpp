@@ -1,4 +1,4 @@
-// Convolutions (ops.h): shapes and gradient rule.
+// Convolution (ops.h): shape inference and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/image_size.h"
@@ -11,8 +11,8 @@ std::vector<ValueId> Gradient(const GradientArgs& args) {
   Conv2dAttributes backward = std::get<Conv2dAttributes>(args.node.attributes);
   const bool relu = backward.relu;
   backward.relu = false;
-  return FilterRule(args, relu, backward, OpKind::kConv2dBackwardFilter,
-                    OpKind::kConv2dBackwardData);
+  return ConvOrLinearGradient(args, relu, backward, OpKind::kConv2dBackwardFilter,
+                              OpKind::kConv2dBackwardData);
 }
 
 }  // namespace

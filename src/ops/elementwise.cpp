@@ -1,4 +1,4 @@
-// Activations, sums, dropout and reshapes (ops.h): shapes and gradient rules.
+// Activation functions, addition, dropout and reshape (ops.h): shape inference and gradient rules.
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/ops.h"
@@ -72,8 +72,8 @@ ValueId Add(Graph& g, ValueId a, ValueId b) {
 }
 
 ValueId Dropout(Graph& g, ValueId x, const DropoutAttributes& attributes) {
-  CAROLE_CHECK(attributes.keep > 0 && attributes.keep <= 1, "{}: dropout keeps {}", g.scope(),
-               attributes.keep);
+  CAROLE_CHECK(attributes.keep > 0 && attributes.keep <= 1, "{}: dropout with keep probability {}",
+               g.scope(), attributes.keep);
   return g.AddResult(
       {.kind = OpKind::kDropout, .attributes = attributes, .inputs = {x}, .gradient = DropoutRule},
       g.shape(x));

@@ -4,8 +4,9 @@
 
 namespace carole::ops {
 
-std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAttributes& backward,
-                                OpKind filter_kind, OpKind data_kind) {
+std::vector<ValueId> ConvOrLinearGradient(const GradientArgs& args, bool relu,
+                                          const OpAttributes& backward, OpKind filter_kind,
+                                          OpKind data_kind) {
   Graph& g = args.graph;
   const auto [x, w, bias] =
       std::tuple(args.node.inputs[0], args.node.inputs[1], args.node.inputs[2]);
@@ -21,7 +22,7 @@ std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAtt
   if (args.wanted[0]) {
     dx[0] = g.AddResult({.kind = data_kind, .attributes = backward, .inputs = {dy, w}}, g.shape(x));
   }
-  if (dx.size() > Conv2dPlaces::kResidual) dx[Conv2dPlaces::kResidual] = dy;
+  if (dx.size() > Conv2dIndices::kResidual) dx[Conv2dIndices::kResidual] = dy;
   return dx;
 }
 

@@ -1,4 +1,4 @@
-// What windows and cuts leave of an image. Private to ops.
+// The check that an image is large enough for a window. Private to this room.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,14 +8,17 @@
 
 namespace carole::ops {
 
-// Throws UsageError where nothing is left of `in` (N,C,H,W): it wants least_h x least_w pixels.
-inline void CheckImageSize(const Graph& g, const Shape& in, int64_t left_h, int64_t left_w,
-                           int64_t least_h, int64_t least_w) {
-  if (left_h >= 1 && left_w >= 1) return;
+// Throws UsageError if the output of an operation would have no pixels.
+//   in            shape of the input (N,C,H,W)
+//   out_h, out_w  size of the output; less than 1 is an error
+//   min_h, min_w  smallest input for which the output has a pixel, for the message
+inline void CheckImageSize(const Graph& g, const Shape& in, int64_t out_h, int64_t out_w,
+                           int64_t min_h, int64_t min_w) {
+  if (out_h >= 1 && out_w >= 1) return;
   throw UsageError(
-      fmt::format("[graph] {}: the image is too small here: got {}x{} pixels, want at least "
-                  "{}x{}; use a larger --train_image_size",
-                  g.scope(), in[2], in[3], least_h, least_w));
+      fmt::format("[graph] {}: the input of this layer is too small: got {}x{} pixels, want at "
+                  "least {}x{}; use a larger --train_image_size",
+                  g.scope(), in[2], in[3], min_h, min_w));
 }
 
 }  // namespace carole::ops

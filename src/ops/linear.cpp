@@ -1,4 +1,4 @@
-// Matrix products (ops.h): shapes and gradient rule.
+// Matrix product (ops.h): shape inference and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/ops.h"
@@ -8,8 +8,8 @@ namespace {
 
 std::vector<ValueId> Gradient(const GradientArgs& args) {
   const bool relu = std::get<LinearAttributes>(args.node.attributes).relu;
-  return FilterRule(args, relu, LinearAttributes{}, OpKind::kLinearBackwardFilter,
-                    OpKind::kLinearBackwardData);
+  return ConvOrLinearGradient(args, relu, LinearAttributes{}, OpKind::kLinearBackwardFilter,
+                              OpKind::kLinearBackwardData);
 }
 
 }  // namespace

@@ -1,16 +1,13 @@
-// Every differentiable operation: appends it to the graph and returns its result. Each .cpp beside
-// this file holds the shape inference and the gradient rule of one family; src/backend/op.h says
-// what each computes.
+// The operations that nets are made of. Each function appends one operation to the graph and
+// returns its result. It infers the shape of the result and sets the gradient rule.
+// src/backend/op.h defines what the operations compute and their attributes. README.md says how to
+// add one.
 //
-// A new one takes: its kind and its places in src/backend/op.h, its name in backend.cpp, and in
-// op.cpp which places hold activations; a kernel in reference/ and, where it is worth one, in
-// onednn/ and cuda/ (tables in reference.cpp, onednn/backend.cpp, cuda/makers.cpp); its function
-// and gradient here; its cases in tests/backend/conformance_cases.h, which compare backends, and in
-// tests/ops/gradient_test.cpp, whose finite differences alone find a wrong derivative; and, unless
-// the defaults are right, its work in src/graph/flops.cpp and its Keras layer in
-// src/export/keras_layers.cpp.
+// The .cpp files in this folder each contain one family of operations.
 //
-// Errors: an impossible shape throws UsageError that names the scope and the sizes that would work.
+// Errors: if an image is too small for a window, these functions throw UsageError, which names the
+// scope of the layer and the smallest size that works. If shapes do not match each other, they
+// throw InternalError: that is a bug of the net.
 #pragma once
 
 #include <string>
@@ -27,49 +24,57 @@ ValueId Conv2d(Graph& graph, ValueId x, ValueId w, ValueId bias,
 // x (N,C), w (K,C), bias (K) or kNone -> (N,K)
 ValueId Linear(Graph& graph, ValueId x, ValueId w, ValueId bias);
 
-// x (N,C,H,W) or (N,C); the rest (C). gamma and beta may be kNone.
+// x (N,C,H,W) or (N,C); the others (C). gamma and beta may be kNone.
 struct BatchNormInputs {
   ValueId x, gamma = kNone, beta = kNone, moving_mean, moving_variance;
 };
+// Returns the normalized x, of the same shape.
 ValueId BatchNorm(Graph& graph, const BatchNormInputs& inputs,
                   const BatchNormAttributes& attributes);
 
-// min(max(x, 0), ceiling); 0: no ceiling
+// min(max(x, 0), ceiling), any shape. A ceiling of 0 means that there is none.
 ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
-// x * relu6(x + 3) / 6, and the gate relu6(x + 3) * 0.16667
+// x * relu6(x + 3) / 6, any shape.
 ValueId HardSwish(Graph& graph, ValueId x);
+// relu6(x + 3) * 0.16667, any shape.
 ValueId HardSigmoid(Graph& graph, ValueId x);
 
+// a + b, of the same shape.
 ValueId Add(Graph& graph, ValueId a, ValueId b);
-// a + factor * b, factor * x
+// a + factor * b, of the same shape.
 ValueId ScaledAdd(Graph& graph, ValueId a, ValueId b, double factor);
+// factor * x, any shape.
 ValueId Scale(Graph& graph, ValueId x, double factor);
 // x (N,C,H,W) * scale (N,C,1,1) -> (N,C,H,W)
 ValueId ScaleChannels(Graph& graph, ValueId x, ValueId scale);
 
-// x (N,C,H,W) -> (N,C,P,Q). training: keeps the places of maxima for backward.
+// x (N,C,H,W) -> (N,C,P,Q). With `training`, max pooling also stores the positions of the maxima,
+// which backward needs.
 ValueId Pool2d(Graph& graph, ValueId x, const Pool2dAttributes& attributes, bool training);
-// Over channels: x (N,C,H,W) -> the same.
+// Local response normalization over channels: x (N,C,H,W) -> (N,C,H,W)
 ValueId Lrn(Graph& graph, ValueId x, const LrnAttributes& attributes);
 
-// x (N,C,H,W) of bytes -> the same in what the graph computes in. No gradient.
+// Converts images of bytes to the type that the graph computes in, and normalizes them:
+// x (N,C,H,W) -> (N,C,H,W). Has no gradient.
 ValueId Normalize(Graph& graph, ValueId x, const NormalizeAttributes& attributes);
 
-// Dropout of elements, or of whole rows (drop path) with attributes.per_row.
+// Dropout of single elements, or of whole rows (drop path) if attributes.per_row is set. Any shape.
 ValueId Dropout(Graph& graph, ValueId x, const DropoutAttributes& attributes);
 
-// x_i (N,C_i,H,W) -> (N,sum C_i,H,W)
+// Concatenation along channels: x_i (N,C_i,H,W) -> (N,sum C_i,H,W). Returns a single input as it
+// is.
 ValueId Concat(Graph& graph, const std::vector<ValueId>& inputs);
-// (N,C,H,W) -> (N,C,top + H + bottom,left + W + right); new pixels are 0, negative amounts cut off.
+// (N,C,H,W) -> (N,C,top + H + bottom,left + W + right). New pixels are 0. Negative amounts crop.
 ValueId Pad2d(Graph& graph, ValueId x, const Padding& padding);
 
-// Same elements, in NHWC order: (N,C,H,W) <-> (N,C*H*W) and the like.
+// Returns the same elements, in NHWC order, with another shape: for instance (N,C,H,W) ->
+// (N,C*H*W).
 ValueId Reshape(Graph& graph, ValueId x, const Shape& shape);
 
-// x (N,K) -> probabilities (N,K). No gradient: predictions are no part of the loss.
+// x (N,K) -> probabilities (N,K). Has no gradient, because predictions are not part of the loss.
 ValueId Softmax(Graph& graph, ValueId x);
 
-// logits (N,K), labels (N) int32, weights (N) -> the scalar loss
+// logits (N,K), labels (N) int32, weights (N) -> the loss, a scalar
 ValueId SoftmaxCrossEntropy(Graph& graph, ValueId logits, ValueId labels, ValueId weights,
                             const SoftmaxCrossEntropyAttributes& attributes);
 

@@ -1,4 +1,4 @@
-// Padding with zeros (ops.h): shapes and gradient rule.
+// Padding with zeros, and cropping (ops.h): shape inference and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/image_size.h"
 #include "src/ops/ops.h"
@@ -6,7 +6,7 @@
 namespace carole::ops {
 namespace {
 
-// What was added is cut off, and the other way round.
+// The gradient crops what was padded, and pads what was cropped.
 std::vector<ValueId> Pad2dRule(const GradientArgs& args) {
   const Padding& p = std::get<Pad2dAttributes>(args.node.attributes).padding;
   return {Pad2d(args.graph, args.dy[0], {-p.top, -p.left, -p.bottom, -p.right})};

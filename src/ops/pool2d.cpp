@@ -1,4 +1,4 @@
-// Pooling and local response normalization (ops.h): shapes and gradient rules.
+// Pooling and local response normalization (ops.h): shape inference and gradient rules.
 #include "src/ops/image_size.h"
 #include "src/ops/ops.h"
 

@@ -1,4 +1,5 @@
-// Scaling by numbers and by channels, pixels to numbers (ops.h): shapes and gradient rules.
+// Scaling by a constant and by channel, and normalization of input images (ops.h): shape inference
+// and gradient rules.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
@@ -45,8 +46,8 @@ ValueId ScaledAdd(Graph& g, ValueId a, ValueId b, double factor) {
 
 ValueId ScaleChannels(Graph& g, ValueId x, ValueId scale) {
   const Shape& shape = g.shape(x);
-  CAROLE_CHECK_EQ(g.shape(scale), (Shape{shape[0], shape[1], 1, 1}), "{}: factors of {}", g.scope(),
-                  shape.ToString());
+  CAROLE_CHECK_EQ(g.shape(scale), (Shape{shape[0], shape[1], 1, 1}), "{}: channel factors of {}",
+                  g.scope(), shape.ToString());
   return g.AddResult(
       {.kind = OpKind::kScaleChannels, .inputs = {x, scale}, .gradient = ScaleChannelsRule}, shape);
 }
@@ -55,7 +56,8 @@ ValueId Normalize(Graph& g, ValueId x, const NormalizeAttributes& attributes) {
   const Shape& shape = g.shape(x);
   CAROLE_CHECK(g.value(x).dtype == DType::kU8 && shape.rank() == 4 &&
                    shape[1] <= NormalizeAttributes::kMaxChannels,
-               "{}: pixels are {} {}", g.scope(), shape.ToString(), Name(g.value(x).dtype));
+               "{}: normalization of images {} {}", g.scope(), shape.ToString(),
+               Name(g.value(x).dtype));
   return g.AddResult({.kind = OpKind::kNormalize, .attributes = attributes, .inputs = {x}}, shape);
 }
 

@@ -1,12 +1,12 @@
-// Softmax and its cross entropy (ops.h): shapes and gradient rule.
+// Softmax and softmax cross-entropy (ops.h): shape inference and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {
 namespace {
 
-// The forward kernel has made dlogits already; the total loss is the plain sum of losses, so
-// nothing scales it.
+// The forward kernel has computed dlogits as its second output. It needs no scaling: the total loss
+// is the sum of the losses, so the gradient of each loss is 1.
 std::vector<ValueId> CrossEntropyGradient(const GradientArgs& args) {
   return {args.node.outputs[1], kNone, kNone};
 }

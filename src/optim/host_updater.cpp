@@ -1,3 +1,47 @@
+// How the host updates the weights.
+//
+// Data. All weights of a net are in one flat arena, in the order in which their gradients become
+// final. The gradients are in a second arena, and each optimizer slot is in another one. Element i
+// of each belongs to the same weight. An update is therefore a loop over i; it does not know
+// variables. Only two things differ between variables: L2 regularization is on or off, and LARS has
+// one learning rate for each regularized variable. UpdateJob::regularized lists the regularized
+// ranges as segments.
+//
+// Blocks. CutIntoBlocks() (src/backend/update.cpp) cuts the arena into blocks of at most 4096
+// elements. No block crosses the border of a segment. Each thread takes whole blocks. Example: the
+// variable w has 5000 elements and is regularized, b has 10 and is not.
+//
+//   index      0                4096       5000      5010
+//   variables  |<------------ w ----------->|<-- b -->|
+//   segments   |<-------- segment 0 ------->|
+//   blocks     |     block 0     |  block 1  | block 2 |     block 2 has no weight decay
+//
+// Phases of a step:
+//   1. BeginStep() stores learning rate and coefficients, and clears the sums.
+//   2. Inspect() is called for each bucket of gradients when its all-reduce has ended, while other
+//      buckets are in flight. It adds the squares of the gradients to the global norm. A sum of
+//      squares is finite exactly if all values are, so the same pass finds NaN and infinity.
+//      InspectLoss() checks the loss.
+//   3. Update() returns at once if something was not finite. So a step is applied to all weights or
+//      to none.
+//   4. It computes the factor for all gradients (loss scale, number of samples, clipping), and for
+//      LARS the learning rate of each segment.
+//   5. For each block, it sums the squares of the weights, for the regularization loss in the log.
+//      Then it applies the rule to the gradients g' = factor * g + weight_decay * w. A block fits
+//      into the L1 and L2 caches, so these two loops cost one pass over memory.
+//
+// Example of 4 and 5: w = {1, 1, 1, 1}, g = {0, 3, 0, 4}, the first two are regularized;
+// SGD with learning rate 0.1, weight decay 0.1, clipping to norm 2.5.
+//   The norm is 5, so factor = 2.5 / 5 = 0.5.
+//   w[1] = 1 - 0.1 * (0.5 * 3 + 0.1 * 1) = 0.84.   w[3] = 1 - 0.1 * (0.5 * 4) = 0.8.
+//
+// Reproducibility. The number of threads changes no bit: blocks do not depend on it, and their sums
+// are added in the order of the blocks. The CPU changes no bit: update_simd.cpp adds in a fixed
+// number of lanes, whatever the vector width. It is compiled with -ffp-contract=off, so that no CPU
+// fuses a multiplication with an addition. Only the ranges given to Inspect() can change the
+// last bits of the norm.
+//
+// Padding has weight 0 and gradient 0. Every rule keeps it 0, so it needs no special case.
 #include "src/optim/host_updater.h"
 
 #include <algorithm>
@@ -20,12 +64,12 @@ class HostUpdater : public Updater {
         threads_(threads),
         update_(FindUpdate<T>(job.rule)),
         blocks_(CutIntoBlocks(job)),
-        squares_(blocks_.size()) {
-    CAROLE_CHECK(job.copies.empty(), "{} copies of a host's weights", job.copies.size());
+        weight_squares_(blocks_.size()) {
+    CAROLE_CHECK(job.copies.empty(), "{} 16-bit copies of weights on the host", job.copies.size());
   }
 
   void BeginStep(const UpdateCoefficients& coefficients, bool continues) override {
-    now_ = coefficients;
+    coefficients_ = coefficients;
     sums_ = {.is_finite = !continues || sums_.is_finite};
   }
 
@@ -40,56 +84,61 @@ class HostUpdater : public Updater {
 
   void Update() override {
     if (!sums_.is_finite) return;
-    const double scale = now_.gradient_scale;
-    scale_ =
+    const double scale = coefficients_.gradient_scale;
+    gradient_scale_ =
         scale * update_rules::GradientScale(job_.clip_norm, scale * scale * sums_.gradient_squares);
-    FindRates();
+    ComputeLearningRates();
     const auto num_blocks = static_cast<int64_t>(blocks_.size());
 #pragma omp parallel for num_threads(threads_) if (num_blocks > 4) schedule(static)
-    for (int64_t i = 0; i < num_blocks; ++i) squares_[i] = UpdateOne(blocks_[i]);
-    for (double block : squares_) sums_.weight_squares += block;
+    for (int64_t i = 0; i < num_blocks; ++i) weight_squares_[i] = UpdateOneBlock(blocks_[i]);
+    for (double block : weight_squares_) sums_.weight_squares += block;
   }
 
   const UpdateSums* sums() const override { return &sums_; }
 
  private:
-  // In blocks whose sums are added in order, so that the number of threads changes nothing.
+  // Returns the sum of squares of a range of an arena. Threads sum pieces of it. The sums of the
+  // pieces are added in order, so that the number of threads does not change the result.
   double SquaresOf(const std::byte* arena, Segment range) {
     const T* values = reinterpret_cast<const T*>(arena);
     constexpr int64_t kBlock = UpdateBlock::kElements;
-    parts_.resize(static_cast<size_t>(DivideUp(range.end - range.begin, kBlock)));
-    const auto num_parts = static_cast<int64_t>(parts_.size());
+    partial_sums_.resize(static_cast<size_t>(DivideUp(range.end - range.begin, kBlock)));
+    const auto num_parts = static_cast<int64_t>(partial_sums_.size());
 #pragma omp parallel for num_threads(threads_) if (num_parts > 16) schedule(static)
     for (int64_t i = 0; i < num_parts; ++i) {
       const int64_t first = range.begin + i * kBlock;
-      parts_[i] = SumOfSquares(values + first, std::min(kBlock, range.end - first));
+      partial_sums_[i] = SumOfSquares(values + first, std::min(kBlock, range.end - first));
     }
     double sum = 0;
-    for (double part : parts_) sum += part;
+    for (double part : partial_sums_) sum += part;
     return sum;
   }
 
-  // Variables without L2 (biases, batch norm) keep the step's rate.
-  void FindRates() {
-    rates_.assign(job_.regularized.size(), now_.learning_rate);
+  // Computes the learning rate of each regularized segment: that of the step, and for LARS times
+  // the trust ratio. Variables without L2 (biases, batch norm) always use the rate of the step.
+  void ComputeLearningRates() {
+    rates_.assign(job_.regularized.size(), coefficients_.learning_rate);
     for (size_t s = 0; job_.trust != 0 && s < rates_.size(); ++s) {
       const Segment& range = job_.regularized[s];
-      rates_[s] *= update_rules::Trust(job_.trust, job_.weight_decay, now_.epsilon,
-                                       std::sqrt(SquaresOf(job_.weights, range)),
-                                       scale_ * std::sqrt(SquaresOf(job_.gradients, range)));
+      rates_[s] *=
+          update_rules::TrustRatio(job_.trust, job_.weight_decay, coefficients_.epsilon,
+                                   std::sqrt(SquaresOf(job_.weights, range)),
+                                   gradient_scale_ * std::sqrt(SquaresOf(job_.gradients, range)));
     }
   }
 
-  double UpdateOne(const UpdateBlock& block) const {
+  // Applies the rule to a block. Returns the sum of squares of its weights before the update if the
+  // block has weight decay, else 0.
+  double UpdateOneBlock(const UpdateBlock& block) const {
     const int64_t begin = block.range.begin;
-    Elements<T> elements{.weights = reinterpret_cast<T*>(job_.weights) + begin,
-                         .gradients = reinterpret_cast<const T*>(job_.gradients) + begin,
-                         .count = block.range.end - begin,
-                         .gradient_scale = scale_,
-                         .weight_decay = block.segment >= 0 ? job_.weight_decay : 0};
+    ArenaRange<T> elements{.weights = reinterpret_cast<T*>(job_.weights) + begin,
+                           .gradients = reinterpret_cast<const T*>(job_.gradients) + begin,
+                           .count = block.range.end - begin,
+                           .gradient_scale = gradient_scale_,
+                           .weight_decay = block.segment >= 0 ? job_.weight_decay : 0};
     for (int s = 0; s < kMaxSlots && job_.slots[s] != nullptr; ++s)
       elements.slots[s] = reinterpret_cast<T*>(job_.slots[s]) + begin;
-    UpdateCoefficients coefficients = now_;
+    UpdateCoefficients coefficients = coefficients_;
     if (block.segment >= 0) coefficients.learning_rate = rates_[block.segment];
     return update_(elements, coefficients);
   }
@@ -98,11 +147,11 @@ class HostUpdater : public Updater {
   const int threads_;
   const UpdateFunction<T> update_;
   const std::vector<UpdateBlock> blocks_;
-  std::vector<double> squares_;  // of the blocks' weights
-  std::vector<double> parts_;    // of a sum; kept to allocate only once
-  std::vector<double> rates_;    // of the regularized segments
-  UpdateCoefficients now_;
-  double scale_ = 1;  // of the step's gradient
+  std::vector<double> weight_squares_;  // for each block
+  std::vector<double> partial_sums_;    // of SquaresOf(); a member, so that it is allocated once
+  std::vector<double> rates_;           // learning rate of each regularized segment
+  UpdateCoefficients coefficients_;     // of the current step
+  double gradient_scale_ = 1;           // factor for the gradients of the current step
   UpdateSums sums_;
 };
 

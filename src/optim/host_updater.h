@@ -1,4 +1,4 @@
-// The Updater of memory that the host can touch.
+// The Updater for arenas in host memory. host_updater.cpp explains how it works.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,9 @@
 
 namespace carole::optim {
 
-// The work is shared out to `threads` threads (OpenMP). The job's memory outlives the updater.
+// Makes an updater for the job, which works on `threads` OpenMP threads. The memory of the job must
+// outlive it. The weights must be kF32 or kF64, and the job must not ask for 16-bit copies; both
+// throw InternalError.
 std::unique_ptr<Updater> MakeHostUpdater(const UpdateJob& job, int threads);
 
 }  // namespace carole::optim

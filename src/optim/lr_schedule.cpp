@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "src/core/error.h"
-#include "src/core/text/whole_number.h"
+#include "src/core/text/to_int64.h"
 
 namespace carole::optim {
 namespace {
@@ -17,15 +17,14 @@ double GlobalBatch(const LearningRateOptions& o) {
 }
 
 double ScaledRate(const LearningRateOptions& o) {
-  return o.scale_batch > 0 ? o.learning_rate * GlobalBatch(o) / static_cast<double>(o.scale_batch)
-                           : o.learning_rate;
+  return o.base_batch > 0 ? o.learning_rate * GlobalBatch(o) / static_cast<double>(o.base_batch)
+                          : o.learning_rate;
 }
 
-// A rate below 0 would climb.
+// A negative learning rate would increase the loss.
 void RequireNotNegative(const char* flag, double value) {
   if (std::isfinite(value) && value >= 0) return;
-  throw UsageError(
-      fmt::format("[optim] --{}: makes no sense: got {}, want 0 or more", flag, value));
+  throw UsageError(fmt::format("[optim] --{}: out of range: got {}, want 0 or more", flag, value));
 }
 
 }  // namespace
@@ -39,7 +38,7 @@ LearningRate::Kind LearningRate::KindOf(std::string_view type) {
   for (const auto& [name, kind] : kKinds) {
     if (name == type) return kind;
   }
-  throw UsageError(fmt::format("[optim] --learning_rate_decay_type: no such type: got {}, want {}",
+  throw UsageError(fmt::format("[optim] --learning_rate_decay_type: unknown type: got {}, want {}",
                                type, kDecayTypes));
 }
 
@@ -53,8 +52,9 @@ LearningRate::LearningRate(const LearningRateOptions& o)
   RequireNotNegative("learning_rate_decay_factor", o.decay_factor);
   RequireNotNegative("warmup_epochs", o.warmup_epochs);
   for (double factor : o.factors) RequireNotNegative("learning_rate_factors", factor);
-  // What is rounded differently may be a step of decay_steps: TF-Slim divides twice, the ResNets,
-  // whose rates come in pieces, by the global batch.
+  // A different rounding here can change decay_steps by 1, so each program's order of operations is
+  // kept: TF-Slim divides twice. The official ResNet, whose schedule is piecewise, divides by the
+  // global batch.
   const auto batch = static_cast<double>(o.batch_size);
   const auto replicas = static_cast<double>(o.replicas_to_aggregate);
   const auto samples = static_cast<double>(o.num_samples);
@@ -66,29 +66,30 @@ LearningRate::LearningRate(const LearningRateOptions& o)
   decay_steps_ = ToInt64(steps_per_epoch * o.num_epochs_per_decay);
   if (decay_steps_ <= 0) {
     throw UsageError(
-        fmt::format("[optim] --num_epochs_per_decay: the rate would decay every {} steps ({} "
-                    "samples, batches of {}): got {}, want more, or "
+        fmt::format("[optim] --num_epochs_per_decay: too small: got {}, which is {} steps ({} "
+                    "samples in batches of {}), want at least 1 step; use a larger value or "
                     "--learning_rate_decay_type=fixed",
-                    decay_steps_, o.num_samples, o.batch_size * o.replicas_to_aggregate,
-                    o.num_epochs_per_decay));
+                    o.num_epochs_per_decay, decay_steps_, o.num_samples,
+                    o.batch_size * o.replicas_to_aggregate));
   }
 }
 
 void LearningRate::PlanPieces(const LearningRateOptions& o, double steps_per_epoch) {
   if (o.factors.size() != o.boundaries.size() + 1) {
     throw UsageError(fmt::format(
-        "[optim] --learning_rate_factors: one more than --learning_rate_boundaries: got {}, want "
-        "{}",
+        "[optim] --learning_rate_factors: wrong number of factors: got {}, want {}, one more than "
+        "--learning_rate_boundaries",
         o.factors.size(), o.boundaries.size() + 1));
   }
   if (!std::is_sorted(o.boundaries.begin(), o.boundaries.end()))
-    throw UsageError("[optim] --learning_rate_boundaries: they do not ascend");
+    throw UsageError("[optim] --learning_rate_boundaries: not in ascending order; sort them");
   for (double epochs : o.boundaries) boundary_steps_.push_back(ToInt64(steps_per_epoch * epochs));
   for (double factor : o.factors)
     piece_rates_.push_back(static_cast<float>(ScaledRate(o) * factor));
 }
 
-// Multiplies by reciprocals where TensorFlow's graph optimizer makes them of divisions.
+// Some divisions are written as multiplications by the reciprocal, because TensorFlow's graph
+// optimizer replaces them in this way.
 float LearningRate::At(int64_t step) const {
   const float now = static_cast<float>(step);
   const float decay_steps = static_cast<float>(decay_steps_);
@@ -104,8 +105,8 @@ float LearningRate::At(int64_t step) const {
              end_rate_;
       break;
     case Kind::kCosine: {
-      const float part = std::min(now, decay_steps) / decay_steps;
-      rate = (rate_ - end_rate_) * 0.5f * (1.0f + std::cos(std::numbers::pi_v<float> * part)) +
+      const float progress = std::min(now, decay_steps) / decay_steps;
+      rate = (rate_ - end_rate_) * 0.5f * (1.0f + std::cos(std::numbers::pi_v<float> * progress)) +
              end_rate_;
       break;
     }
@@ -121,8 +122,8 @@ float LearningRate::At(int64_t step) const {
 
 std::string LearningRate::Describe(const LearningRateOptions& o) const {
   std::string text = fmt::format("{:g}", rate_);
-  if (o.scale_batch > 0)
-    text += fmt::format(" ({:g} for batches of {})", o.learning_rate, o.scale_batch);
+  if (o.base_batch > 0)
+    text += fmt::format(" ({:g} for global batches of {})", o.learning_rate, o.base_batch);
   switch (kind_) {
     case Kind::kFixed:
       text += ", fixed";
@@ -137,7 +138,7 @@ std::string LearningRate::Describe(const LearningRateOptions& o) const {
       break;
     case Kind::kPiecewise:
       for (size_t i = 0; i < boundary_steps_.size(); ++i)
-        text += fmt::format(", times {:g} behind step {}", o.factors[i + 1], boundary_steps_[i]);
+        text += fmt::format(", times {:g} after step {}", o.factors[i + 1], boundary_steps_[i]);
       break;
   }
   if (o.warmup_epochs > 0) text += fmt::format(", warm-up of {:g} epochs", o.warmup_epochs);

@@ -25,7 +25,7 @@ MovingAverages::MovingAverages(double decay, DType dtype, std::vector<std::span<
     : decay_(decay), dtype_(dtype), arenas_(std::move(arenas)), backend_(backend) {
   if (!(decay > 0 && decay <= 1)) {
     throw UsageError(fmt::format(
-        "[optim] --moving_average_decay: makes no sense: got {}, want 0 < value <= 1", decay));
+        "[optim] --moving_average_decay: out of range: got {}, want 0 < value <= 1", decay));
   }
   for (const auto& arena : arenas_) {
     memory_.push_back(backend.Allocate(arena.size()));
@@ -50,7 +50,7 @@ void MovingAverages::Swap() {
 
 template <typename T>
 void MovingAverages::UpdateAll(double decay) {
-  const T rest = T(1) - static_cast<T>(decay);
+  const T one_minus_decay = T(1) - static_cast<T>(decay);
   const int threads = backend_.threads();
   for (size_t i = 0; i < arenas_.size(); ++i) {
     const T* values = reinterpret_cast<const T*>(arenas_[i].data());
@@ -58,7 +58,7 @@ void MovingAverages::UpdateAll(double decay) {
     const int64_t count = static_cast<int64_t>(arenas_[i].size() / sizeof(T));
 #pragma omp parallel for simd num_threads(threads) if (count > (1 << 16)) schedule(static)
     for (int64_t k = 0; k < count; ++k)
-      shadow[k] = update_rules::MovingAverage(shadow[k], values[k], rest);
+      shadow[k] = update_rules::MovingAverage(shadow[k], values[k], one_minus_decay);
   }
 }
 

@@ -14,12 +14,12 @@
 namespace carole::optim {
 namespace {
 
-// TensorFlow holds all these numbers as float32, whatever the type of the weights. So a checkpoint,
-// which holds floats, loses nothing either.
+// TensorFlow keeps all these numbers as float32, whatever the type of the weights. We round them in
+// the same way. So checkpoints, which store floats, lose nothing.
 double Rounded(double value) { return static_cast<float>(value); }
 
 UpdateCoefficients Rounded(const UpdateCoefficients& c) {
-  static_assert(sizeof c == 11 * sizeof(double), "a new number goes here and into the run's plan");
+  static_assert(sizeof c == 11 * sizeof(double), "add new coefficients here and in train_plan.cpp");
   return {.learning_rate = c.learning_rate,
           .momentum = Rounded(c.momentum),
           .decay = Rounded(c.decay),
@@ -30,7 +30,7 @@ UpdateCoefficients Rounded(const UpdateCoefficients& c) {
           .l2 = Rounded(c.l2)};
 }
 
-// Runs of neighbors, so that there is less to cut.
+// Joins adjacent segments, so that CutIntoBlocks() makes fewer blocks.
 std::vector<Segment> Merge(const std::vector<Segment>& segments) {
   std::vector<Segment> merged;
   for (const Segment& s : segments) {
@@ -62,13 +62,13 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
       clip_norm_(options.clip_gradient_norm),
       dtype_(arenas.dtype),
       count_(arenas.count),
-      now_(Rounded(plan_.coefficients)) {
+      coefficients_(Rounded(plan_.coefficients)) {
   CAROLE_CHECK(plan_.slots.size() <= kMaxSlots, "{} slots", plan_.slots.size());
   for (const auto& [flag, value] :
        {std::pair{"clip_gradient_norm", clip_norm_}, {"weight_decay", options.weight_decay}}) {
-    if (value >= 0) continue;  // NaN is not
+    if (value >= 0) continue;  // false for NaN
     throw UsageError(
-        fmt::format("[optim] --{}: makes no sense: got {}, want 0 or more", flag, value));
+        fmt::format("[optim] --{}: out of range: got {}, want 0 or more", flag, value));
   }
   UpdateJob job{.rule = plan_.rule,
                 .dtype = dtype_,
@@ -87,8 +87,8 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
   updater_ = backend.on_host() ? MakeHostUpdater(job, backend.threads())
                                : backend.arena_math()->MakeUpdater(job);
   if (plan_.has_powers) {
-    SetScalar(kPowerNames[0], now_.decay);
-    SetScalar(kPowerNames[1], now_.decay2);
+    SetScalar(kPowerNames[0], coefficients_.decay);
+    SetScalar(kPowerNames[1], coefficients_.decay2);
   }
 }
 
@@ -107,12 +107,12 @@ void Optimizer::AllocateSlot(const Slot& slot) {
 size_t Optimizer::slot_bytes() const { return static_cast<size_t>(count_) * SizeOf(dtype_); }
 
 void Optimizer::BeginStep(double learning_rate, double gradient_scale, bool continues) {
-  now_.learning_rate = learning_rate;
-  now_.gradient_scale = gradient_scale;
-  now_.decay_power = powers_[0];
-  now_.decay2_power = powers_[1];
+  coefficients_.learning_rate = learning_rate;
+  coefficients_.gradient_scale = gradient_scale;
+  coefficients_.decay_power = powers_[0];
+  coefficients_.decay2_power = powers_[1];
   inspected_ = 0;
-  updater_->BeginStep(now_, continues);
+  updater_->BeginStep(coefficients_, continues);
 }
 
 void Optimizer::Inspect(int64_t begin, int64_t end) {
@@ -137,8 +137,8 @@ UpdateSums Optimizer::Sums() const {
 
 void Optimizer::EndStep() {
   if (!plan_.has_powers) return;
-  SetScalar(kPowerNames[0], powers_[0] * now_.decay);
-  SetScalar(kPowerNames[1], powers_[1] * now_.decay2);
+  SetScalar(kPowerNames[0], powers_[0] * coefficients_.decay);
+  SetScalar(kPowerNames[1], powers_[1] * coefficients_.decay2);
 }
 
 std::vector<OptimizerScalar> Optimizer::scalars() const {
@@ -149,7 +149,10 @@ std::vector<OptimizerScalar> Optimizer::scalars() const {
 void Optimizer::SetScalar(const std::string& name, double value) {
   const bool second = name == kPowerNames[1];
   if (!plan_.has_powers || (!second && name != kPowerNames[0]))
-    throw DataError(fmt::format("[optim] {}: the optimizer keeps no such number", name));
+    throw DataError(
+        fmt::format("[optim] {}: unknown scalar: the --optimizer of this run has none "
+                    "of this name; use the optimizer that wrote the checkpoint",
+                    name));
   powers_[second] = Rounded(value);
 }
 

@@ -1,14 +1,15 @@
-// Optimizer: changes the weights of a flat arena by the gradients of another, where the backend
-// keeps them.
+// Optimizer: updates all weights of a net, in one flat arena, with the gradients in another arena.
+// Both are in the backend's memory.
 //
 //   optimizer.BeginStep(learning_rate);
-//   for each landed bucket: optimizer.Inspect(begin, end);
+//   for each reduced bucket: optimizer.Inspect(begin, end);
 //   optimizer.Update();
 //   if (optimizer.Sums().is_finite) optimizer.EndStep();
 //
-// Nothing is changed unless the whole gradient is finite: so a step is applied as a whole or not at
-// all, and as the sums are the same everywhere, all ranks decide alike.
-// Padding of a variable's layout (weight 0, gradient 0) stays 0 under every optimizer.
+// Update() changes nothing if a gradient or the loss is not finite. So a step is applied to all
+// weights or to none. All ranks have the same sums, so all of them decide in the same way.
+//
+// Variables may contain padding (weight 0, gradient 0). It stays 0 with every optimizer.
 #pragma once
 
 #include <cstddef>
@@ -22,58 +23,66 @@
 
 namespace carole::optim {
 
-// The memory that an optimizer works on; not owned.
+// The memory that an optimizer works on. It is not owned. The lists are in ascending order of their
+// ranges, which do not overlap.
 struct ParameterArenas {
   DType dtype = DType::kF32;  // or kF64
   std::byte* weights = nullptr;
   const std::byte* gradients = nullptr;
-  int64_t count = 0;                 // elements of each
-  std::vector<Segment> regularized;  // each variable with L2, by place, not overlapping
-  std::vector<WeightCopy> copies;    // that change with the weights, by place, not overlapping
+  int64_t count = 0;                 // elements of each arena
+  std::vector<Segment> regularized;  // one for each variable with L2 regularization
+  std::vector<WeightCopy> copies;    // 16-bit copies that are updated with the weights
 };
 
-// L2 norm of the inspected gradients times `gradient_scale`; not finite when one of them is not.
+// Returns the L2 norm of the inspected gradients times `gradient_scale`. It is not finite if one of
+// them is not.
 double GradientNorm(const UpdateSums& sums, double gradient_scale);
-// weight_decay * sum w^2 / 2 of the regularized weights before the update.
+// Returns weight_decay * sum w^2 / 2 over the regularized weights before the update.
 double RegularizationLoss(const UpdateSums& sums, double weight_decay);
 
-// A number of the optimizer that belongs to no variable; kept in checkpoints under this name.
+// A number that belongs to the optimizer and not to a variable. Checkpoints store it under this
+// name.
 struct OptimizerScalar {
   std::string name;
   double value = 0;
 };
 
-// Used by one thread; the work is shared out to the backend's threads. The result depends on their
-// number no more than on the ranges that are inspected.
+// Called by one thread. The work is done by the threads of the backend; their number does not
+// change the result. The ranges given to Inspect() can change the last bits of the norm.
 class Optimizer {
  public:
-  // The arenas are memory of the backend, which outlives this. Throws UsageError for flags that
-  // make no sense, DeviceError when there is no memory for slots.
+  // `arenas` are memory of `backend`; both must outlive the optimizer. Throws UsageError if a flag
+  // is out of range, DeviceError if there is not enough memory for the slots.
   Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options,
             const ParameterArenas& arenas, const Backend& backend);
 
-  // gradient_scale: what gradients are to be multiplied with. continues: see Updater::BeginStep.
+  // Starts a step. Gradients are multiplied by gradient_scale first. For `continues` see
+  // Updater::BeginStep().
   void BeginStep(double learning_rate, double gradient_scale = 1, bool continues = false);
-  // Takes gradients that are final into the norm; before Update(), each element at most once.
+  // Adds the gradients [begin, end), which must be final, to the global norm. Inspect each element
+  // at most once in a step.
   void Inspect(int64_t begin, int64_t end);
-  // A number of the arenas' type, in the backend's memory, that must be finite too.
+  // Checks that the loss is finite. `loss` is one number of the arenas' dtype in the backend's
+  // memory.
   void InspectLoss(const Tensor& loss) { updater_->InspectLoss(loss); }
-  // Once a step. All gradients must be final, and inspected where their norm is clipped.
+  // Updates the weights. Call it once per step. All gradients must be final. If the norm is
+  // clipped, all of them must have been inspected, else it throws InternalError.
   void Update();
 
-  // What the step in progress has found, in the backend's memory.
+  // The sums of the current step, in the backend's memory.
   const UpdateSums* sums() const { return updater_->sums(); }
-  // The same for the host, which waits for the kernels of a device.
+  // The same in host memory. Waits for the kernels of a device.
   UpdateSums Sums() const;
-  // After an Update() that is applied: counts it, for rules that go by that.
+  // Counts an Update() that was applied, for rules that depend on the number of steps.
   void EndStep();
 
-  // State for checkpoints. A slot's arena has the weights' dtype, form, offsets and backend.
+  // State for checkpoints. The arena of a slot has the same dtype, size and offsets as that of the
+  // weights, and is in the same memory.
   const std::vector<Slot>& slots() const { return plan_.slots; }
   std::byte* slot(int index) const { return memory_[index].get(); }
   size_t slot_bytes() const;
   std::vector<OptimizerScalar> scalars() const;
-  // Throws DataError when a name is not one of this optimizer.
+  // Throws DataError if this optimizer has no scalar of this name.
   void SetScalar(const std::string& name, double value);
 
  private:
@@ -86,9 +95,9 @@ class Optimizer {
   const int64_t count_;
   std::vector<DeviceMemory> memory_;  // of slots
   std::unique_ptr<Updater> updater_;
-  UpdateCoefficients now_;     // of the step in progress
-  double powers_[2] = {1, 1};  // decay^t, decay2^t with t of the next step
-  int64_t inspected_ = 0;      // elements
+  UpdateCoefficients coefficients_;  // of the current step
+  double powers_[2] = {1, 1};        // decay^t and decay2^t for the next step t
+  int64_t inspected_ = 0;            // elements inspected in the current step
 };
 
 }  // namespace carole::optim

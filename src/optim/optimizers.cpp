@@ -8,12 +8,12 @@
 namespace carole::optim {
 namespace {
 
-void CheckFlag(bool sensible, const char* flag, double value, const char* want) {
-  if (sensible) return;
-  throw UsageError(fmt::format("[optim] --{}: makes no sense: got {}, want {}", flag, value, want));
+void CheckFlag(bool in_range, const char* flag, double value, const char* want) {
+  if (in_range) return;
+  throw UsageError(fmt::format("[optim] --{}: out of range: got {}, want {}", flag, value, want));
 }
 
-// Without it a weight whose gradients fade away is divided by 0.
+// With an epsilon of 0, the update of a weight whose gradients decay to 0 would divide by 0.
 void CheckEpsilon(const OptimizerOptions& o) {
   CheckFlag(o.opt_epsilon > 0, "opt_epsilon", o.opt_epsilon, "more than 0");
 }
@@ -104,7 +104,7 @@ const OptimizerEntry& FindOptimizer(std::string_view name) {
   for (const OptimizerEntry& entry : kOptimizers) {
     if (entry.name == name) return entry;
   }
-  throw UsageError(fmt::format("[optim] --optimizer: no such optimizer: got {}, want one of {}",
+  throw UsageError(fmt::format("[optim] --optimizer: unknown optimizer: got {}, want one of {}",
                                name, JoinNames(kOptimizers)));
 }
 

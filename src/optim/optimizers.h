@@ -1,7 +1,5 @@
-// Every optimizer of this program: a row and a function in optimizers.cpp that says which rule,
-// numbers and slots it has, the rule's name in UpdateRule (src/backend/update.h) and the rule
-// itself in src/backend/update_rules.h; its flags are in src/commands/flags/flags.cpp. Names,
-// defaults and arithmetic are those of TF-Slim's trainer, which lacks lars.
+// The table of optimizers. Names, defaults and arithmetic are those of TF-Slim's trainer; lars is
+// the only one that TF-Slim does not have. README.md says how to add one.
 #pragma once
 
 #include <span>
@@ -13,11 +11,11 @@
 
 namespace carole::optim {
 
-// The trainer's flags.
+// The settings of all optimizers. Each field has the name of its flag.
 struct OptimizerOptions {
-  double weight_decay = 4e-5;  // L2 of the variables that their net regularizes, any optimizer
+  double weight_decay = 4e-5;  // L2 regularization of the variables that the net regularizes
   double momentum = 0.9;       // of momentum and lars
-  bool nesterov = false;       // of momentum only
+  bool nesterov = false;       // of momentum
   double lars_eta = 0.001;     // trust coefficient of lars
   double lars_epsilon = 0;
   double rmsprop_momentum = 0.9;
@@ -31,34 +29,40 @@ struct OptimizerOptions {
   double ftrl_initial_accumulator_value = 0.1;
   double ftrl_l1 = 0;
   double ftrl_l2 = 0;
-  double clip_gradient_norm =
-      0;  // largest L2 norm of the whole gradient, L2 terms left out; 0: any
+  // Gradients are clipped to this global L2 norm, measured without weight decay; 0: no clipping.
+  double clip_gradient_norm = 0;
 };
 
-// One number beside each weight. In checkpoints it is called VARIABLE/<name>.
+// A slot is one state value for each weight, such as its momentum. In checkpoints the slot of a
+// variable is called VARIABLE/<name>.
 struct Slot {
   std::string name;
-  double initial = 0;
+  double initial = 0;  // initial value of all elements
 };
 
+// An optimizer with its settings: everything that stays the same in all steps.
 struct UpdatePlan {
   UpdateRule rule = UpdateRule::kSgd;
-  UpdateCoefficients coefficients;  // but the learning rate and the powers
+  UpdateCoefficients coefficients;  // without the learning rate and the powers
   std::vector<Slot> slots;
-  bool has_powers = false;  // keeps decay^t and decay2^t, `beta1_power` and `beta2_power`
-  double trust = 0;  // not 0: each regularized variable has a rate of its own, the step's times
-                     // trust * |w| / (|g| + weight_decay * |w| + epsilon)
+  // Whether the optimizer keeps decay^t and decay2^t (t: the number of steps). In checkpoints they
+  // are called beta1_power and beta2_power.
+  bool has_powers = false;
+  // The trust coefficient of LARS. If not 0, the learning rate of each regularized variable is that
+  // of the step times trust * |w| / (|g| + weight_decay * |w| + epsilon).
+  double trust = 0;
 };
 
 struct OptimizerEntry {
   std::string_view name;
-  // Throws UsageError that names the flag when a number makes no sense.
+  // Makes the plan. Throws UsageError, which names the flag, if a setting is out of range.
   UpdatePlan (*plan)(const OptimizerOptions& options);
 };
 
+// All optimizers, sorted by name.
 extern const std::span<const OptimizerEntry> kOptimizers;
 
-// Throws UsageError that lists the names.
+// Returns the optimizer of this name. Throws UsageError, which lists all names, if there is none.
 const OptimizerEntry& FindOptimizer(std::string_view name);
 
 }  // namespace carole::optim

@@ -1,4 +1,5 @@
-// One pass of an optimizer's rule over a range of the host's memory.
+// The vector code of the host updater: an update rule applied to a range of the arenas, and sums of
+// squares. Private to this room, except for SumOfSquares().
 #pragma once
 
 #include <cstdint>
@@ -7,30 +8,30 @@
 
 namespace carole::optim {
 
-// A range of the arenas; every pointer stands at the range's first element.
+// The same range of all arenas. Each pointer points to the first element of the range.
 template <typename T>
-struct Elements {
+struct ArenaRange {
   T* weights = nullptr;
   const T* gradients = nullptr;
   T* slots[kMaxSlots] = {};
   int64_t count = 0;
   double gradient_scale = 1;
-  double weight_decay = 0;  // the rule sees the gradient gradient_scale * g + weight_decay * w
+  double weight_decay = 0;  // the rule gets the gradient gradient_scale * g + weight_decay * w
 };
 
-// Writes weights and slots. Returns the sum of the squares of the weights before the update when
-// weight_decay is not 0, else 0; added in an order that no CPU and no vector width changes.
-// Denormals count as 0.
+// Applies a rule to a range: writes weights and slots. If weight_decay is not 0, it returns the sum
+// of squares of the weights before the update, else 0. The order of this sum does not depend on the
+// CPU or its vector width. Denormal numbers are treated as 0.
 template <typename T>
-using UpdateFunction = double (*)(const Elements<T>& elements,
+using UpdateFunction = double (*)(const ArenaRange<T>& elements,
                                   const UpdateCoefficients& coefficients);
 
-// T is float or double.
+// Returns the function of a rule, compiled for this CPU. T is float or double.
 template <typename T>
 UpdateFunction<T> FindUpdate(UpdateRule rule);
 
-// The sum of the squares of `count` values, added in doubles and in an order that no CPU changes.
-// Not finite exactly when a value is not.
+// Returns the sum of squares of `count` values. It is added in double, in an order that does not
+// depend on the CPU. It is finite exactly if all values are finite.
 double SumOfSquares(const float* values, int64_t count);
 double SumOfSquares(const double* values, int64_t count);
 

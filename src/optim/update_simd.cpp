@@ -1,5 +1,6 @@
-// Compiled once for each x86-64 level (carole_simd_source); the loops are plain so that the
-// compiler vectorizes them.
+// The update rules as vector code. CMake compiles this file once for each x86-64 level
+// (carole_simd_sources). The loops are simple, so that the compiler vectorizes them.
+// host_updater.cpp explains the algorithm.
 #include <xmmintrin.h>
 
 #include "src/backend/update_rules.h"
@@ -8,10 +9,11 @@
 namespace carole::optim::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-// Momentum of a weight that gets no gradient any more fades into denormals, which cost a hundred
-// cycles each.
+// Makes the CPU treat denormal numbers as 0 while this object exists. If a weight gets no gradient
+// any more, its momentum decays to denormal numbers, and each of these costs a hundred cycles.
 class FlushDenormals {
  public:
+  // 0x8040: flush to zero (results) and denormals are zero (operands).
   FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
   ~FlushDenormals() { _mm_setcsr(saved_); }
 
@@ -19,7 +21,8 @@ class FlushDenormals {
   unsigned saved_;
 };
 
-// In as many running sums of type Sum as there are lanes, whatever the vector width.
+// Returns the sum of squares. Element i is added to running sum number i % kLanes, of type Sum;
+// these sums are added at the end. The order is the same for all vector widths.
 template <typename Sum, int64_t kLanes, typename T>
 double SumInLanes(const T* x, int64_t count) {
   Sum sums[kLanes] = {};
@@ -35,10 +38,10 @@ double SumInLanes(const T* x, int64_t count) {
 }
 
 template <typename Rule, typename T>
-double Update(const Elements<T>& e, const UpdateCoefficients& coefficients) {
+double Update(const ArenaRange<T>& e, const UpdateCoefficients& coefficients) {
   const FlushDenormals flush;
   const Rule rule(coefficients);
-  // The range is a block that fits into the first cache: reading it twice costs one pass over
+  // The range is a block that fits into the L1 cache, so reading it twice costs one pass over
   // memory.
   const double squares =
       e.weight_decay == 0 ? 0 : SumInLanes<T, 64 / sizeof(T)>(e.weights, e.count);

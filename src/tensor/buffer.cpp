@@ -21,12 +21,12 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   void* p = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (p == nullptr) {
     throw ConfigError(
-        fmt::format("[memory] buffer: allocation failed: want {:.1f} MiB; use less at a time "
-                    "(--batch_size), or more "
-                    "memory",
+        fmt::format("[memory] buffer: cannot allocate {:.1f} MiB of memory; use a smaller "
+                    "--batch_size or a machine with more memory",
                     bytes / 1048576.0));
   }
-  // Huge pages save TLB misses in streaming kernels; where the kernel says no, small pages do.
+  // Huge pages reduce TLB misses of kernels that stream through memory. If the operating system
+  // refuses them, normal pages work as well.
   if (alignment == kHugePage) (void)madvise(p, rounded, MADV_HUGEPAGE);
   std::memset(p, 0, rounded);
   data_.reset(static_cast<std::byte*>(p));

@@ -1,4 +1,4 @@
-// Owns memory that tensors view.
+// Buffer: owned host memory. Tensors are views of it.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,14 @@
 
 namespace carole {
 
-// Host memory on a cache-line boundary, zeroed. Large buffers ask for huge pages. Movable; views
-// never own.
+// Owns host memory. It starts at a cache line and is filled with zeros. Buffers of 2 MiB and more
+// ask the operating system for huge pages. Movable, not copyable.
 class Buffer {
  public:
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignment = 64;  // bytes of a cache line
 
   Buffer() = default;
-  // Throws ConfigError when the machine has not that much memory (the text says how much was asked
-  // for).
+  // Throws ConfigError if the memory cannot be allocated. The text says how much was requested.
   explicit Buffer(size_t bytes);
 
   std::byte* data() const { return data_.get(); }
@@ -28,11 +27,11 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Gives the pages of large memory of a Buffer back to the system until they are written again;
-// until then they read as anything.
+// Returns the pages of a part of a Buffer to the operating system. The content becomes undefined.
+// Pages come back when they are written again. Does nothing for less than a huge page (2 MiB).
 void DiscardPages(std::byte* data, size_t bytes);
 
-// n rounded up to a multiple of Buffer::kAlignment.
+// Returns n rounded up to a multiple of Buffer::kAlignment.
 constexpr size_t AlignUp(size_t n) {
   return (n + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
 }

@@ -39,7 +39,7 @@ size_t ByteSize(const Shape& shape, DType dtype, const Layout& layout) {
 Shape PlainStrides(const Shape& shape, const Layout& layout) {
   CAROLE_CHECK(layout.is_plain(), "strides of a layout that is not plain: {}", layout.ToString());
   const int rank = shape.rank();
-  std::vector<int> order;  // dimensions, slowest first
+  std::vector<int> order;  // the dimensions, from the largest stride to the smallest
   if (layout.kind() == Layout::Kind::kNHWC && rank == 4) {
     order = {0, 2, 3, 1};
   } else if (layout.kind() == Layout::Kind::kFilter && rank == 4) {

@@ -1,4 +1,4 @@
-// The operations that every backend is tested with (conformance_test.cpp). Add a row for a new one.
+// The cases that conformance_test.cpp runs on every backend. Add rows for a new operation.
 #pragma once
 
 #include <ostream>
@@ -13,7 +13,8 @@ namespace carole::testing {
 struct ConformanceCase {
   std::string name;
   OpSpec spec;
-  double terms = 1;  // numbers added up for one element of the output: sets the tolerance
+  double terms =
+      1;  // how many numbers are summed for one element of the output; sets the tolerance
   RunContext context;
 };
 
@@ -55,10 +56,11 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
       {"1x7", Conv({1, 20, 9, 9}, 17, {1, 7}, {.padding = {0, 3, 0, 3}, .relu = true})},
       {"whole_map", Conv({3, 33, 5, 5}, 21, 5, {}, {.bias = true})},
       {"whole_map_even", Conv({3, 32, 5, 4}, 24, {5, 4}, {}, {.bias = true})},
-      {"many_pixels",  // more patches than the reference makes at a time
+      {"many_pixels",  // more patches than the reference backend makes at a time
        Conv({3, 64, 40, 40}, 16, 3, {.padding = Around(1)})},
-      // As many tiles as make Winograd's algorithm worth while, the last ones cut off; and so few
-      // for so many channels that all threads add up the filter's gradient together.
+      // Enough tiles to use Winograd's algorithm, with partial ones at the edges. In the third
+      // case, there are few tiles and many channels, so all threads sum the filter gradient
+      // together.
       {"3x3_many_tiles", Conv({1, 64, 63, 64}, 64, 3, {.padding = {2, 0, 0, 2}, .relu = true},
                               {.bias = true, .residual = true})},
       {"3x3_many_tiles_valid", Conv({2, 96, 40, 42}, 80, 3)},
@@ -84,7 +86,7 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
       {"depthwise_5x5_stride2_odd",
        Conv({2, 44, 10, 11}, 44, 5,
             {.stride_h = 2, .stride_w = 2, .padding = {1, 2, 2, 2}, .groups = 44})},
-      {"depthwise_7x7_stride2_small",  // taps that no pixel is under
+      {"depthwise_7x7_stride2_small",  // some taps never meet a pixel
        Conv({2, 20, 3, 2}, 20, 7,
             {.stride_h = 2, .stride_w = 2, .padding = {2, 3, 3, 3}, .groups = 20})},
       {"depthwise_7x7_to_pixel", Conv({2, 16, 7, 7}, 16, 7, {.groups = 16})},
@@ -96,11 +98,11 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
     cases.push_back({"conv2d_" + name, Conv2dSpec(sizes), taps * w[1] + 1});
     cases.push_back({"conv2d_backward_data_" + name, Conv2dBackwardDataSpec(sizes),
                      taps * sizes.k / sizes.attributes.groups});
-    // For some: where they are compiled, that takes long. With the sums of a bias where there is
-    // one.
+    // Only for some cases, because compiling these kernels takes long on GPUs. If there is a bias,
+    // its gradient is summed too.
     if (sizes.bias || sizes.attributes.relu) {
       ConvSizes masked = sizes;
-      masked.mask = true;
+      masked.relu_mask = true;
       cases.push_back({"conv2d_backward_data_masked_" + name, Conv2dBackwardDataSpec(masked),
                        taps * sizes.k / sizes.attributes.groups});
     }
@@ -108,7 +110,7 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
     cases.push_back({"conv2d_backward_filter_" + name, Conv2dBackwardFilterSpec(sizes), pixels});
     if (sizes.attributes.relu && name.find("_first") != std::string::npos) {
       ConvSizes masked = sizes;
-      masked.mask = true;
+      masked.relu_mask = true;
       cases.push_back(
           {"conv2d_backward_filter_masked_" + name, Conv2dBackwardFilterSpec(masked), pixels});
     }
@@ -122,7 +124,7 @@ inline void AddLinear(std::vector<ConformanceCase>& cases) {
   } rows[] = {
       {"wide", {.n = 3, .c = 300, .k = 64, .bias = true, .relu = true}},
       {"odd", {.n = 5, .c = 37, .k = 11, .bias = true}},
-      {"large", {.n = 2, .c = 1300, .k = 1000}},  // more than the reference packs at a time
+      {"large", {.n = 2, .c = 1300, .k = 1000}},  // more than the reference backend packs at a time
       {"one_row", {.n = 1, .c = 128, .k = 10}},
   };
   for (const auto& [name, sizes] : rows) {
@@ -155,44 +157,44 @@ inline void AddBatchNorms(std::vector<ConformanceCase>& cases) {
        {.x = {3, 36, 5, 5}, .residual = true, .attributes = {.relu = true, .ceiling = 0.75}}},
       {"addend", {.x = {2, 19, 5, 5}, .addend = true}},
       {"addend_relu", {.x = {3, 32, 5, 5}, .addend = true, .attributes = {.relu = true}}},
-      {"residual_two", {.x = {2, 32, 5, 5}, .residual = true, .two = true}},
-      {"residual_relu_two",
-       {.x = {3, 36, 5, 5}, .residual = true, .two = true, .attributes = {.relu = true}}},
-      {"residual_relu6_two",
+      {"residual_dy2", {.x = {2, 32, 5, 5}, .residual = true, .dy2 = true}},
+      {"residual_relu_dy2",
+       {.x = {3, 36, 5, 5}, .residual = true, .dy2 = true, .attributes = {.relu = true}}},
+      {"residual_relu6_dy2",
        {.x = {3, 32, 5, 5},
         .residual = true,
-        .two = true,
+        .dy2 = true,
         .attributes = {.relu = true, .ceiling = 0.75}}},
       {"valid_rows", {.x = {4, 16, 3, 5}}, 3},
       {"valid_rows_relu", {.x = {4, 20, 3, 5}, .attributes = {.relu = true}}, 1},
       {"valid_rows_residual_relu",
        {.x = {3, 16, 4, 4}, .residual = true, .attributes = {.relu = true}},
        2},
-      {"valid_rows_residual_relu_two",
+      {"valid_rows_residual_relu_dy2",
        {.x = {3, 16, 4, 4},
         .residual = true,
-        .two = true,
+        .dy2 = true,
         .addend = true,
         .attributes = {.relu = true}},
        2},
-      {"passed",
-       {.x = {3, 40, 5, 5}, .residual = true, .attributes = {.relu = true}, .passed = true}},
-      {"passed_two",
+      {"relu_bitmask",
+       {.x = {3, 40, 5, 5}, .residual = true, .attributes = {.relu = true}, .relu_bitmask = true}},
+      {"relu_bitmask_dy2",
        {.x = {3, 16, 4, 4},
         .residual = true,
-        .two = true,
+        .dy2 = true,
         .addend = true,
         .attributes = {.relu = true},
-        .passed = true},
+        .relu_bitmask = true},
        2},
       {"matrix", {.x = {6, 10}}},
       {"slice", {.x = {3, 32, 5, 7}, .attributes = {.dy_begin = 16}, .dy_channels = 80}},
       {"slice_relu",
        {.x = {2, 48, 5, 5}, .attributes = {.relu = true, .dy_begin = 32}, .dy_channels = 80}},
-      {"slice_residual_relu_two",
+      {"slice_residual_relu_dy2",
        {.x = {3, 16, 4, 4},
         .residual = true,
-        .two = true,
+        .dy2 = true,
         .attributes = {.relu = true},
         .dy_channels = 48},
        2},
@@ -203,14 +205,14 @@ inline void AddBatchNorms(std::vector<ConformanceCase>& cases) {
     const RunContext context{.valid_rows = valid_rows};
     cases.push_back({"batch_norm_" + name, BatchNormSpec(sizes), terms, context});
     cases.push_back({"batch_norm_backward_" + name, BatchNormBackwardSpec(sizes), terms, context});
-    if (sizes.passed) continue;
+    if (sizes.relu_bitmask) continue;
     BatchNormSizes inference = sizes;
     inference.attributes.training = false;
     cases.push_back({"batch_norm_inference_" + name, BatchNormSpec(inference), 1, context});
   }
 }
 
-// Windows as high as wide, and as far apart in both directions.
+// Square windows with the same stride in both directions.
 inline Pool2dAttributes Square(int64_t window, int64_t stride, const Padding& padding = {}) {
   return {.window_h = window,
           .window_w = window,
@@ -229,7 +231,7 @@ inline void AddPools(std::vector<ConformanceCase>& cases) {
       {"2x2", {2, 16, 8, 8}, {}},
       {"2x2_odd", {1, 20, 9, 7}, {.padding = {0, 0, 1, 1}}},
       {"3x3_stride2_valid", {3, 32, 9, 11}, Square(3, 2)},
-      {"2x2_leftover", {2, 16, 5, 7}, {}},  // pixels under no window
+      {"2x2_leftover", {2, 16, 5, 7}, {}},  // some pixels are in no window
       {"3x3_stride2_leftover", {2, 16, 8, 10}, Square(3, 2)},
       {"3x3_stride2_asymmetric", {2, 16, 8, 10}, Square(3, 2, {0, 0, 1, 1})},
       {"3x3_stride2_explicit", {1, 24, 9, 9}, Square(3, 2, Around(1))},
@@ -310,7 +312,7 @@ inline void AddHardActivations(std::vector<ConformanceCase>& cases) {
   }
 }
 
-// One mask bit for each row; at step 60 of 80 with 0.2 at the end: keep 0.4.
+// Each row has one mask bit. At step 60 of 80, with 0.2 at the end, the probability is 0.4.
 inline void AddDropPaths(std::vector<ConformanceCase>& cases) {
   const RunContext context{.seed = 42, .step = 60, .first_sample = 5};
   for (const auto& [name, shape] : {std::pair<std::string, Shape>{"blocked", {8, 32, 3, 3}},

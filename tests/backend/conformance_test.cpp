@@ -1,7 +1,8 @@
-// One list of cases (conformance_cases.h) for every backend: each is run in fp32, and in the other
-// precisions that the backend has, and compared with the reference backend in double on the same
-// numbers, with plain layouts and with those that the backend's own convolutions hand on, and in
-// place where the kernel allows it.
+// Runs one list of cases (conformance_cases.h) on every backend and compares the results with those
+// of the reference backend in double. Each case is run
+//   * in fp32, and in the other precisions that the backend supports;
+//   * with plain layouts, and with the layouts that the backend's own convolutions produce;
+//   * in place too, if the kernel allows it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,14 +22,15 @@ namespace {
 
 constexpr int kThreads = 2;
 
-// An element may be off by kRoundingsBase + kRoundingsPerRoot * sqrt(terms) roundings of fp32,
-// relative to the largest element: errors of `terms` sums in any order grow like a random walk.
+// The tolerance is kRoundingsBase + kRoundingsPerRoot * sqrt(terms) roundings of fp32, relative to
+// the largest element. Rounding errors of a sum of `terms` numbers grow like a random walk, in any
+// order.
 constexpr double kRounding = 0x1p-24;
 constexpr double kRoundingsBase = 8;
 constexpr double kRoundingsPerRoot = 4;
 
-// Results that are stored in 16 bits are rounded now and then while they are added up (sums of
-// three, gradients where windows of a pool overlap), and what is added may be larger than its sum.
+// Results that are stored in 16 bits are sometimes rounded several times while they are summed
+// (sums of three, gradients of overlapping pool windows). The summands may be larger than the sum.
 constexpr double kNarrowRoundings = 4;
 
 double RoundingOf(DType stored) {
@@ -58,14 +60,14 @@ void ExpectClose(const std::string& what, const Elements& got, const Elements& w
   ExpectWithin(Tolerance(terms, want, rounding), what, got, want);
 }
 
-// Sums over pixels of the dx that a backend has: errors of each of them, which grow like a walk.
+// Compares db, which is the sum of dx over pixels. The errors of dx add up like a random walk.
 void ExpectSumsClose(const Elements& db, const std::vector<Elements>& want, double terms,
                      double rounding) {
-  using Places = Conv2dBackwardDataPlaces;
-  if (db.empty() && want[Places::kDb].empty()) return;
-  const Elements& dx = want[Places::kDx];
-  const auto pixels = static_cast<double>(dx.size() / want[Places::kDb].size());
-  ExpectWithin(Tolerance(terms, dx, rounding) * std::sqrt(pixels), "db", db, want[Places::kDb]);
+  using Indices = Conv2dBackwardDataIndices;
+  if (db.empty() && want[Indices::kDb].empty()) return;
+  const Elements& dx = want[Indices::kDx];
+  const auto pixels = static_cast<double>(dx.size() / want[Indices::kDb].size());
+  ExpectWithin(Tolerance(terms, dx, rounding) * std::sqrt(pixels), "db", db, want[Indices::kDb]);
 }
 
 void ExpectSameZeros(const Elements& got, const Elements& want) {
@@ -84,7 +86,7 @@ Elements Rounded(Elements values) {
   return values;
 }
 
-// The numbers that places of these types can hold.
+// Rounds the inputs to numbers that their types can hold.
 void RoundTo(const OpSpec& spec, std::vector<Elements>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     for (double& v : inputs[i]) {
@@ -99,9 +101,9 @@ OpSpec InType(const OpSpec& spec, DType type) {
   return type == DType::kF64 ? InDouble(spec) : IsNarrow(type) ? InNarrow(spec, type) : spec;
 }
 
-// The statistics and y of the forward pass belong to x.
+// Computes the inputs that come from the forward pass of the same x: statistics, and y or its mask.
 void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& inputs) {
-  using P = BatchNormBackwardPlaces;
+  using P = BatchNormBackwardIndices;
   const auto& specs = c.spec.inputs;
   const OpSpec forward =
       InDouble(BatchNormSpec({.x = specs[P::kX].shape,
@@ -109,39 +111,39 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
                               .beta = specs[P::kBeta].present,
                               .residual = c.spec.outputs[P::kDresidual].present,
                               .attributes = c.spec.attributes_as<BatchNormAttributes>(),
-                              .passed = HasReluBitmask(c.spec)}));
+                              .relu_bitmask = HasReluBitmask(c.spec)}));
   const Elements ones(specs[P::kMean].shape.size(), 1.0);
   Elements residual;
-  if (forward.inputs[BatchNormPlaces::kResidual].present) {
+  if (forward.inputs[BatchNormIndices::kResidual].present) {
     residual = inputs[P::kDy];
-    residual.resize(inputs[P::kX].size());  // of a slice, dy has more
+    residual.resize(inputs[P::kX].size());  // if x is a slice, dy has more elements
   }
   const auto outputs = RunPlain(
       Oracle(), forward, {inputs[P::kX], inputs[P::kGamma], inputs[P::kBeta], residual, ones, ones},
       c.context);
-  if (specs[P::kY].present) inputs[P::kY] = Rounded(outputs[BatchNormPlaces::kY]);
-  if (HasReluBitmask(c.spec)) inputs[P::kReluBitmask] = outputs[BatchNormPlaces::kReluBitmask];
-  inputs[P::kMean] = Rounded(outputs[BatchNormPlaces::kMean]);
-  inputs[P::kRstd] = Rounded(outputs[BatchNormPlaces::kRstd]);
+  if (specs[P::kY].present) inputs[P::kY] = Rounded(outputs[BatchNormIndices::kY]);
+  if (HasReluBitmask(c.spec)) inputs[P::kReluBitmask] = outputs[BatchNormIndices::kReluBitmask];
+  inputs[P::kMean] = Rounded(outputs[BatchNormIndices::kMean]);
+  inputs[P::kRstd] = Rounded(outputs[BatchNormIndices::kRstd]);
 }
 
-// Gives the inputs of some operations the values that they can have.
+// Changes the random inputs of some operations to values that can occur.
 void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
   switch (c.spec.kind) {
     case OpKind::kBatchNorm:
-      for (double& v : inputs[BatchNormPlaces::kMovingVariance]) v = std::abs(v) + 0.5;
+      for (double& v : inputs[BatchNormIndices::kMovingVariance]) v = std::abs(v) + 0.5;
       break;
     case OpKind::kBatchNormBackward:
       PrepareBatchNormBackward(c, inputs);
       break;
     case OpKind::kRelu:
-      for (double& v : inputs[0]) v *= 4;  // beyond 6 now and then
+      for (double& v : inputs[0]) v *= 4;  // some are above 6
       break;
     case OpKind::kConv2dBackwardData:
     case OpKind::kConv2dBackwardFilter:
-      static_assert(+Conv2dBackwardDataPlaces::kReluY == +FilterGradientPlaces::kReluY);
-      if (MasksByRelu(c.spec)) {
-        for (double& v : inputs[FilterGradientPlaces::kReluY]) v = std::max(v, 0.0);
+      static_assert(+Conv2dBackwardDataIndices::kReluY == +FilterGradientIndices::kReluY);
+      if (HasReluYInput(c.spec)) {
+        for (double& v : inputs[FilterGradientIndices::kReluY]) v = std::max(v, 0.0);
       }
       break;
     case OpKind::kReluBackward: {
@@ -150,7 +152,7 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
       break;
     }
     case OpKind::kHardActivation:
-      for (double& v : inputs[0]) v *= 4;  // beyond 3 on both sides
+      for (double& v : inputs[0]) v *= 4;  // some are above 3 and below -3
       break;
     case OpKind::kHardActivationBackward:
       for (double& v : inputs[1]) v *= 4;
@@ -174,7 +176,7 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
   }
 }
 
-// In numbers that fit into `type`.
+// Makes the inputs of a case, in numbers that `type` can hold.
 std::vector<Elements> CaseInputs(const ConformanceCase& c, DType type) {
   std::vector<Elements> inputs;
   for (const TensorSpec& t : c.spec.inputs) {
@@ -188,20 +190,20 @@ std::vector<Elements> CaseInputs(const ConformanceCase& c, DType type) {
   return inputs;
 }
 
-// The layout in which this backend's convolutions hand on an activation.
-Layout HandedOn(const Backend& backend, const Shape& shape, DType type = DType::kF32) {
+// The layout of activations that this backend's convolutions produce.
+Layout ConvolutionLayout(const Backend& backend, const Shape& shape, DType type = DType::kF32) {
   const OpSpec plain = Conv2dSpec(Conv(shape, shape[1], 1));
   OpSpec spec = InType(plain, type);
   if (!backend.Supports(spec)) return Layout::PlainActivation(shape);
-  for (auto* places : {&spec.inputs, &spec.outputs}) {
-    for (TensorSpec& t : *places) t.layout = Layout::Any();
+  for (auto* tensors : {&spec.inputs, &spec.outputs}) {
+    for (TensorSpec& t : *tensors) t.layout = Layout::Any();
   }
   return backend.MakeKernel(spec)->output_layouts()[0];
 }
 
-// A plain spec as a plan would ask for it: outputs as the kernel likes, and with `native` also
-// inputs in the backend's own layouts.
-OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
+// Changes the layouts of a plain spec to those that an Executable would ask for. The kernel chooses
+// the layouts of outputs. With `native`, inputs have the backend's own layouts.
+OpSpec SpecForPlan(const Backend& backend, OpSpec spec, bool native) {
   if (spec.kind == OpKind::kReorder) return spec;
   for (TensorSpec& t : spec.outputs) t.layout = Layout::Any();
   for (TensorSpec& t : spec.inputs) {
@@ -209,12 +211,13 @@ OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
         t.dtype == DType::kU8)
       continue;
     if (t.layout == Layout::Filter()) t.layout = Layout::Any();
-    if (t.layout == Layout::Nhwc()) t.layout = HandedOn(backend, t.shape, t.dtype);
+    if (t.layout == Layout::Nhwc()) t.layout = ConvolutionLayout(backend, t.shape, t.dtype);
   }
   return spec;
 }
 
-// The argmax that a backend's own forward pass makes; it only means something to its backward pass.
+// Runs the forward pass of a pool and returns its argmax, which only this backend's backward can
+// read.
 GuardedTensor RunForArgmax(const Backend& backend, const OpSpec& backward, DType dtype,
                            bool native) {
   OpSpec forward =
@@ -222,14 +225,14 @@ GuardedTensor RunForArgmax(const Backend& backend, const OpSpec& backward, DType
   forward = InType(forward, dtype);
   Elements x = RandomElements(forward.inputs[0].shape.size(), 1);
   for (double& v : x) v = std::round(2 * v);
-  OpRun run(backend, AskedFor(backend, forward, native), MakeInputs(forward, {x}));
+  OpRun run(backend, SpecForPlan(backend, forward, native), MakeInputs(forward, {x}));
   run.Run({});
   return std::move(run.output(1));
 }
 
-// As plans ask for a filter's gradient that the backend may round before it is cast with others
-// (src/graph/compiler.cpp).
-OpSpec Rounding(const Backend& backend, OpSpec spec) {
+// If the backend can write a filter gradient in 16 bits, returns the spec for that, as the compiler
+// does (src/graph/compiler.cpp: UseNarrowFilterGradient()).
+OpSpec WithNarrowFilterGradient(const Backend& backend, OpSpec spec) {
   if (backend.on_host() || spec.kind != OpKind::kConv2dBackwardFilter) return spec;
   OpSpec rounded = spec;
   rounded.outputs[0].dtype = spec.inputs[0].dtype;
@@ -241,11 +244,11 @@ struct Results {
   std::vector<Elements> inputs;  // after the run
 };
 
-// Runs the case and brings the results back to plain layouts.
+// Runs the case and returns the results in plain layouts.
 Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
                 const std::vector<Elements>& elements, bool native, bool in_place) {
-  const OpSpec plain = Rounding(backend, InType(c.spec, dtype));
-  OpSpec spec = AskedFor(backend, plain, native);
+  const OpSpec plain = WithNarrowFilterGradient(backend, InType(c.spec, dtype));
+  OpSpec spec = SpecForPlan(backend, plain, native);
   std::vector<GuardedTensor> inputs = MakeInputs(plain, elements);
   const bool needs_argmax = spec.kind == OpKind::kPool2dBackward && spec.inputs[1].present;
   if (needs_argmax) {
@@ -269,21 +272,21 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
 
 bool IsProduct(OpKind kind) { return kind <= OpKind::kLinearBackwardFilter; }
 
-// How output `o` is rounded beyond fp32.
-double RoundingOf(const ConformanceCase& c, Precision precision, bool narrows_filters, size_t o) {
+// The rounding error of output `o` in addition to that of fp32.
+double RoundingOf(const ConformanceCase& c, Precision precision, bool may_round_dw, size_t o) {
   const DType type = ActivationType(precision);
   if (precision == Precision::kTf32 && IsProduct(c.spec.kind)) return 0x1p-11;
-  if (narrows_filters && o == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter)
+  if (may_round_dw && o == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter)
     return RoundingOf(type);
   if (c.spec.kind == OpKind::kConv2dBackwardData) return RoundingOf(type);
   return RoundingOf(InType(c.spec, type).outputs[o].dtype);
 }
 
-void ExpectConforms(const ConformanceCase& c, Precision precision, bool narrows_filters,
+void ExpectConforms(const ConformanceCase& c, Precision precision, bool may_round_dw,
                     const Results& got, const Results& want) {
   for (size_t i = 0; i < want.outputs.size(); ++i) {
-    const double rounding = RoundingOf(c, precision, narrows_filters, i);
-    if (c.spec.kind == OpKind::kConv2dBackwardData && i == Conv2dBackwardDataPlaces::kDb) {
+    const double rounding = RoundingOf(c, precision, may_round_dw, i);
+    if (c.spec.kind == OpKind::kConv2dBackwardData && i == Conv2dBackwardDataIndices::kDb) {
       ExpectSumsClose(got.outputs[i], want.outputs, c.terms, rounding);
     } else {
       ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms,
@@ -301,10 +304,10 @@ void ExpectConforms(const ConformanceCase& c, Precision precision, bool narrows_
 struct TestedBackend {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
-  std::string (*problem)();            // why it cannot be made here; empty when it can
-  std::vector<Precision> others = {};  // than fp32, where the machine has them
-  // Its filters' gradients may be rounded to 16 bits before they are fp32.
-  bool narrows_filters = false;
+  std::string (*unavailable_reason)();           // empty if the backend can be used here
+  std::vector<Precision> other_precisions = {};  // other than fp32, if the machine has them
+  // Whether gradients of filters may be rounded to 16 bits before they are converted to fp32.
+  bool may_round_dw = false;
 };
 const TestedBackend kTested[] = {
     {"onednn",
@@ -319,7 +322,7 @@ const TestedBackend kTested[] = {
      true},
     {"cuda",
      [](int) { return MakeCudaBackend({}); },
-     WhyNoGpu,
+     GpuUnavailableReason,
      {Precision::kTf32, Precision::kBf16, Precision::kFp16},
      true},
 };
@@ -329,7 +332,7 @@ void PrintTo(const TestedBackend& backend, std::ostream* out) { *out << backend.
 class Conformance : public ::testing::TestWithParam<std::tuple<TestedBackend, ConformanceCase>> {};
 
 void ExpectConformsIn(Precision precision, const Backend& backend, const ConformanceCase& c,
-                      bool narrows_filters) {
+                      bool may_round_dw) {
   SCOPED_TRACE(Name(precision));
   const DType type = ActivationType(precision);
   const std::vector<Elements> inputs = CaseInputs(c, type);
@@ -337,19 +340,19 @@ void ExpectConformsIn(Precision precision, const Backend& backend, const Conform
   const OpSpec plain = InType(c.spec, type);
   for (const bool native : {false, true}) {
     SCOPED_TRACE(native ? "the backend's own layouts" : "plain layouts");
-    ExpectConforms(c, precision, narrows_filters, RunCase(backend, c, type, inputs, native, false),
+    ExpectConforms(c, precision, may_round_dw, RunCase(backend, c, type, inputs, native, false),
                    want);
-    const OpSpec spec = AskedFor(backend, plain, native);
+    const OpSpec spec = SpecForPlan(backend, plain, native);
     if (!OpRun(backend, spec, MakeInputs(plain, inputs)).CanRunInPlace()) continue;
     SCOPED_TRACE("in place");
-    ExpectConforms(c, precision, narrows_filters, RunCase(backend, c, type, inputs, native, true),
+    ExpectConforms(c, precision, may_round_dw, RunCase(backend, c, type, inputs, native, true),
                    want);
   }
 }
 
 TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto& [entry, c] = GetParam();
-  if (const std::string problem = entry.problem(); !problem.empty())
+  if (const std::string problem = entry.unavailable_reason(); !problem.empty())
     GTEST_SKIP() << "skipped: " << problem;
   const auto backend = entry.make(kThreads);
   const UseMemoryOf memory(*backend);
@@ -359,39 +362,40 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const bool in_fp32 = backend->Supports(c.spec);
   if (!in_fp32 && !(has_narrow && backend->Supports(narrow)))
     GTEST_SKIP() << entry.name << " does not support " << c.name;
-  if (in_fp32) ExpectConformsIn(Precision::kFp32, *backend, c, entry.narrows_filters);
+  if (in_fp32) ExpectConformsIn(Precision::kFp32, *backend, c, entry.may_round_dw);
   if (!has_narrow) return;
-  for (const Precision precision : entry.others) {
-    // The same as fp32, or as little there.
+  for (const Precision precision : entry.other_precisions) {
+    // For other operations, TF32 is the same as fp32.
     if (precision == Precision::kTf32 && !(IsProduct(c.spec.kind) && in_fp32)) continue;
     const std::string problem = PrecisionProblem(precision, *backend);
     if (!problem.empty()) GTEST_SKIP() << "skipped: " << problem;
     EXPECT_TRUE(backend->Supports(InType(c.spec, ActivationType(precision)))) << Name(precision);
-    ExpectConformsIn(precision, *backend, c, entry.narrows_filters);
+    ExpectConformsIn(precision, *backend, c, entry.may_round_dw);
   }
 }
 
-// What cuDNN does in pairs of outputs or with a mask only where that is timed to be faster.
-const TestedBackend kOptionalWays[] = {
+// Tests the CUDA kernels that are used only if timing shows that they are faster: convolutions with
+// pairs of outputs, or with a fused mask.
+const TestedBackend kOptionalKernels[] = {
     {"emulated_cuda_optional",
-     [](int) { return MakeEmulatedCudaBackend({.takes_optional = true}); },
+     [](int) { return MakeEmulatedCudaBackend({.force_optional_kernels = true}); },
      [] { return std::string(); },
      {Precision::kBf16, Precision::kFp16},
      true},
     {"cuda_optional",
-     [](int) { return MakeCudaBackend({.takes_optional = true}); },
-     WhyNoGpu,
+     [](int) { return MakeCudaBackend({.force_optional_kernels = true}); },
+     GpuUnavailableReason,
      {Precision::kBf16, Precision::kFp16},
      true},
 };
 
-std::vector<ConformanceCase> CasesWithOptionalWays() {
+std::vector<ConformanceCase> CasesWithOptionalKernels() {
   using Task = cuda::ConvolutionTask;
   std::vector<ConformanceCase> cases = ConformanceCases();
   std::erase_if(cases, [](const ConformanceCase& c) {
     if (!c.name.starts_with("conv2d")) return true;
     const Task task = Task::Of(InType(c.spec, DType::kBF16)).ForLibrary(false);
-    return !task.mask && !task.FitsPairs();
+    return !task.mask && !task.CanPairOutputs();
   });
   return cases;
 }
@@ -400,9 +404,9 @@ std::string NameOf(const ::testing::TestParamInfo<Conformance::ParamType>& info)
   return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
 }
 
-INSTANTIATE_TEST_SUITE_P(OptionalWays, Conformance,
-                         ::testing::Combine(::testing::ValuesIn(kOptionalWays),
-                                            ::testing::ValuesIn(CasesWithOptionalWays())),
+INSTANTIATE_TEST_SUITE_P(OptionalKernels, Conformance,
+                         ::testing::Combine(::testing::ValuesIn(kOptionalKernels),
+                                            ::testing::ValuesIn(CasesWithOptionalKernels())),
                          NameOf);
 
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
@@ -410,12 +414,12 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
                                             ::testing::ValuesIn(ConformanceCases())),
                          NameOf);
 
-// The cases above that Winograd's algorithm is for: it is taken, but not where it is forbidden, and
-// any number of threads shares the tiles, also more than there are rows of them.
+// Winograd's algorithm is used for the cases with "_tiles" in their name, unless it is forbidden.
+// It conforms on any number of threads, even if there are more threads than rows of tiles.
 TEST(Winograd, ConformsOnAnyNumberOfThreads) {
   if (!OneDnnAvailable() || SimdLevel() < 3) GTEST_SKIP() << "skipped: oneDNN or AVX2 is missing";
-  // The library's own kernels have filters in blocks.
-  const auto takes_it = [](const Backend& backend, OpSpec spec) {
+  // Winograd's kernels read plain filters; oneDNN's own kernels read filters in blocks.
+  const auto uses_winograd = [](const Backend& backend, OpSpec spec) {
     TensorSpec& w = spec.kind == OpKind::kConv2dBackwardFilter ? spec.outputs[0] : spec.inputs[1];
     w.layout = Layout::Any();
     const auto kernel = backend.MakeKernel(spec);
@@ -433,53 +437,53 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
     ++cases;
     OpSpec exact = c.spec;
     std::get<Conv2dAttributes>(exact.attributes).exact = true;
-    EXPECT_FALSE(takes_it(*direct, exact));
+    EXPECT_FALSE(uses_winograd(*direct, exact));
     direct->UseWinograd(Winograd::kNever);
-    EXPECT_FALSE(takes_it(*direct, c.spec));
+    EXPECT_FALSE(uses_winograd(*direct, c.spec));
     for (const int threads : {1, 3, 20}) {
       SCOPED_TRACE(threads);
       const auto backend = MakeOneDnnBackend(threads);
-      EXPECT_TRUE(takes_it(*backend, c.spec));
+      EXPECT_TRUE(uses_winograd(*backend, c.spec));
       ExpectConformsIn(Precision::kFp32, *backend, c, false);
       if (!problem.empty()) continue;
       backend->SetPrecision(Precision::kBf16);
-      backend->UseWinograd(Winograd::kWherePossible);
-      EXPECT_TRUE(takes_it(*backend, InType(c.spec, DType::kBF16)));
+      backend->UseWinograd(Winograd::kIfPossible);
+      EXPECT_TRUE(uses_winograd(*backend, InType(c.spec, DType::kBF16)));
       ExpectConformsIn(Precision::kBf16, *backend, c, false);
     }
   }
   EXPECT_EQ(cases, 9);
 }
 
-class Chains : public ::testing::TestWithParam<TestedBackend> {
+class LayoutPropagation : public ::testing::TestWithParam<TestedBackend> {
  protected:
   void SetUp() override {
-    if (const std::string problem = GetParam().problem(); !problem.empty())
+    if (const std::string problem = GetParam().unavailable_reason(); !problem.empty())
       GTEST_SKIP() << "skipped: " << problem;
     backend_ = GetParam().make(kThreads);
   }
   std::unique_ptr<Backend> backend_;
 };
 
-// Blocked activations stay blocked: a plan with these operations needs no reorder.
-TEST_P(Chains, ChannelOperationsKeepBlocks) {
+// Blocked activations stay blocked, so these operations need no reorder.
+TEST_P(LayoutPropagation, ChannelOperationsKeepBlocks) {
   const UseMemoryOf memory(*backend_);
   const Shape x{2, 32, 6, 6};
-  const Layout blocks = HandedOn(*backend_, x);
+  const Layout blocks = ConvolutionLayout(*backend_, x);
   for (OpSpec spec : {ConcatSpec(x, {32, 32}), SliceSpec(x, 16, 16), Pad2dSpec(x, {0, 0, 1, 1}),
                       ScaleChannelsSpec(x)}) {
-    spec = AskedFor(*backend_, spec, true);
+    spec = SpecForPlan(*backend_, spec, true);
     const auto kernel = backend_->MakeKernel(spec);
     EXPECT_EQ(kernel->input_layouts()[0], blocks) << Name(spec.kind);
-    EXPECT_EQ(kernel->output_layouts()[0], HandedOn(*backend_, spec.outputs[0].shape))
+    EXPECT_EQ(kernel->output_layouts()[0], ConvolutionLayout(*backend_, spec.outputs[0].shape))
         << Name(spec.kind);
   }
 }
 
-// conv 3 -> 20 channels, batch norm + ReLU, pool, conv 20 -> 7: channels that no vector width
-// divides, handed on without a reorder to plain. What a kernel leaves in the padding of a blocked
-// layout would show in the second convolution.
-TEST_P(Chains, PaddedChannelsDoNotLeak) {
+// Runs conv 3 -> 20 channels, batch norm + ReLU, pool, conv 20 -> 7 without reorders to plain
+// layouts. No vector width divides these numbers of channels. If a kernel writes to the padding of
+// a blocked layout, the result of the second convolution is wrong.
+TEST_P(LayoutPropagation, PaddedChannelsDoNotLeak) {
   const UseMemoryOf memory(*backend_);
   const ConvSizes first = Conv({2, 3, 10, 10}, 20, 3, {}, {.bias = true});
   const BatchNormSizes norm{.x = first.y(), .attributes = {.relu = true}};
@@ -498,7 +502,7 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
       }
       std::vector<GuardedTensor> inputs = MakeInputs(spec, elements);
       if (x.present()) inputs[0] = std::move(x);
-      OpSpec asked = AskedFor(b, spec, true);
+      OpSpec asked = SpecForPlan(b, spec, true);
       asked.inputs[0].layout = inputs[0].layout();
       OpRun op(b, asked, inputs);
       op.Run({});
@@ -510,16 +514,17 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
   ExpectClose("y", run(*backend_, DType::kF32), run(Oracle(), DType::kF64), 9.0 * 20 * 9 * 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kTested),
+INSTANTIATE_TEST_SUITE_P(Backends, LayoutPropagation, ::testing::ValuesIn(kTested),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// 20 channels in blocks of 16 or 8: the lanes behind the last one must stay 0, since the next
+// 20 channels in blocks of 16 or 8: the lanes after the last channel must stay 0, because the next
 // convolution reads them.
 TEST(PaddedChannels, StayZero) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "onednn is not built in";
   const auto backend = MakeOneDnnBackend(kThreads);
   const Shape x{2, 20, 4, 4};
-  if (HandedOn(*backend, x).is_plain()) GTEST_SKIP() << "this CPU's convolutions keep NHWC";
+  if (ConvolutionLayout(*backend, x).is_plain())
+    GTEST_SKIP() << "this CPU's convolutions keep NHWC";
   for (const OpSpec& spec :
        {ConcatSpec(x, {20, 20, 7}), SliceSpec(x, 3, 9), Pad2dSpec(x, {1, 1, -1, 0}),
         ScaleChannelsSpec(x),
@@ -528,7 +533,7 @@ TEST(PaddedChannels, StayZero) {
     SCOPED_TRACE(Name(spec.kind));
     std::vector<Elements> in;
     for (const TensorSpec& t : spec.inputs) in.emplace_back(t.shape.size(), 1.0);
-    OpRun run(*backend, AskedFor(*backend, spec, true), MakeInputs(spec, in));
+    OpRun run(*backend, SpecForPlan(*backend, spec, true), MakeInputs(spec, in));
     run.Run({.seed = 1});
     const Tensor& y = run.output(0).tensor();
     ASSERT_GT(y.bytes(), sizeof(float) * static_cast<size_t>(y.size())) << "not padded";
@@ -552,9 +557,10 @@ TEST(ReferenceBackend, ThreadsChangeNoBits) {
   }
 }
 
-// Places of maxima are bytes in windows of up to 256 pixels, and wider in larger ones. In fp32: in
-// 16 bits such windows have several maxima, of which oneDNN takes any.
-TEST(EmulatedGpu, MaximaOfLargeWindows) {
+// On GPUs, argmax is stored in bytes for windows of up to 256 pixels, and in wider integers for
+// larger ones. This test uses fp32: in 16 bits, such windows have several maxima, and oneDNN takes
+// any of them.
+TEST(EmulatedGpu, FindsMaximaOfLargeWindows) {
   const auto gpu = MakeEmulatedCudaBackend(1), reference = MakeReferenceBackend(1);
   const Pool2dAttributes same{
       .window_h = 16, .window_w = 16, .stride_h = 1, .stride_w = 1, .padding = {0, 0, 1, 2}};

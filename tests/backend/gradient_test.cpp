@@ -1,5 +1,5 @@
-// The reference backend's gradients against central differences, in double, where
-// tests/ops/gradient_test.cpp cannot ask for the case: rows that do not count, weights of a loss.
+// Checks the reference backend's gradients against central differences, in double, for the cases
+// that tests/ops/gradient_test.cpp cannot make: invalid rows, and weights of a loss.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ double Dot(const Elements& a, const Elements& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// Random elements for every input that is there.
+// Random elements for every input that is present.
 std::vector<Elements> RandomInputs(const OpSpec& spec, uint64_t seed) {
   std::vector<Elements> inputs;
   for (const TensorSpec& t : spec.inputs) {
@@ -26,17 +26,17 @@ std::vector<Elements> RandomInputs(const OpSpec& spec, uint64_t seed) {
   return inputs;
 }
 
-// Checks d(dy . output 0)/d(input `place`) of a forward operation.
+// Checks d(dy . output 0)/d(inputs[index]) of a forward operation.
 void ExpectGradientOf(const std::string& name, const OpSpec& forward,
-                      const std::vector<Elements>& inputs, size_t place, const Elements& dy,
+                      const std::vector<Elements>& inputs, size_t index, const Elements& dy,
                       const Elements& gradient, const RunContext& context = {}) {
   const OpSpec spec = InDouble(forward);
   const auto f = [&](const Elements& x) {
     std::vector<Elements> moved = inputs;
-    moved[place] = x;
+    moved[index] = x;
     return Dot(RunPlain(Reference(), spec, moved, context)[0], dy);
   };
-  ExpectGradient(name, f, inputs[place], gradient);
+  ExpectGradient(name, f, inputs[index], gradient);
 }
 
 std::vector<Elements> RunInDouble(const OpSpec& spec, const std::vector<Elements>& inputs,
@@ -44,10 +44,10 @@ std::vector<Elements> RunInDouble(const OpSpec& spec, const std::vector<Elements
   return RunPlain(Reference(), InDouble(spec), inputs, context);
 }
 
-// dy is 0 in rows that do not count, as a loss makes it; dx must then be 0 there too.
+// In invalid rows, dy is 0, because a loss makes it so. Then dx must be 0 there too.
 void CheckBatchNorm(const BatchNormSizes& sizes, int64_t valid_rows) {
-  using F = BatchNormPlaces;
-  using B = BatchNormBackwardPlaces;
+  using F = BatchNormIndices;
+  using B = BatchNormBackwardIndices;
   const RunContext context{.valid_rows = valid_rows};
   const OpSpec forward = BatchNormSpec(sizes), backward = BatchNormBackwardSpec(sizes);
   const auto in = RandomInputs(forward, 1);

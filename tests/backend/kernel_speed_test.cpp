@@ -1,6 +1,6 @@
-// How near the CUDA backend's own kernels come to the speed of the memory: each reads its inputs
-// and writes its outputs once at best, which is compared with a plain copy. Prints, asserts no
-// speed.
+// Measures how close the CUDA backend's own kernels come to the memory bandwidth. At best, a kernel
+// reads its inputs and writes its outputs once. Its GB/s by this measure are compared with those of
+// a plain copy. The test prints the results and asserts no speed.
 //
 //   build/tests/carole_backend_tests --gtest_filter='KernelSpeed.*'
 #include <fmt/format.h>
@@ -20,10 +20,11 @@ struct SpeedCase {
   OpSpec spec;
 };
 
+// The bytes of all inputs and outputs.
 double IdealBytes(const OpSpec& spec) {
   double bytes = 0;
-  for (const auto* places : {&spec.inputs, &spec.outputs}) {
-    for (const TensorSpec& t : *places)
+  for (const auto* tensors : {&spec.inputs, &spec.outputs}) {
+    for (const TensorSpec& t : *tensors)
       if (t.present) bytes += static_cast<double>(ByteSize(t.shape, t.dtype, t.layout));
   }
   return bytes;
@@ -41,13 +42,13 @@ void AddBatchNorms(int64_t n, std::vector<SpeedCase>& cases) {
               {"144x56x56", {n, 144, 56, 56}, false}};
   for (const auto& [name, x, residual] : rows) {
     const BatchNormSizes sizes{
-        .x = x, .residual = residual, .attributes = {.relu = true}, .passed = residual};
+        .x = x, .residual = residual, .attributes = {.relu = true}, .relu_bitmask = residual};
     cases.push_back({"batch_norm " + name, BatchNormSpec(sizes)});
     cases.push_back({"batch_norm_backward " + name, BatchNormBackwardSpec(sizes)});
   }
 }
 
-// Of VGG, ResNet and Inception.
+// The first layers of VGG, ResNet and Inception.
 void AddFirstLayers(int64_t n, std::vector<SpeedCase>& cases) {
   ConvSizes vgg = VggStem(n);
   vgg.bias = true;
@@ -59,7 +60,7 @@ void AddFirstLayers(int64_t n, std::vector<SpeedCase>& cases) {
     cases.push_back({"conv2d_backward_filter " + name, Conv2dBackwardFilterSpec(sizes)});
     if (!sizes.bias) continue;
     ConvSizes masked = sizes;
-    masked.mask = true;
+    masked.relu_mask = true;
     cases.push_back({"conv2d_backward_filter masked " + name, Conv2dBackwardFilterSpec(masked)});
   }
 }
@@ -139,21 +140,21 @@ std::vector<SpeedCase> SpeedCases(int64_t batch) {
   return cases;
 }
 
-// Of one call of `work`, in seconds: several at once where the backend can record them, so that
-// launches cost nothing.
+// The time of one call of `work`, in seconds. If the backend can capture work, several calls are
+// replayed at once, so that launches cost nothing.
 double Seconds(const Backend& backend, const std::function<void()>& work) {
   constexpr int kRuns = 10;
   const auto run_all = [&] {
     for (int i = 0; i < kRuns; ++i) work();
   };
   work();
-  const std::unique_ptr<Recording> recording = backend.Record(run_all);
-  const std::function<void()> go =
-      recording == nullptr ? std::function<void()>(run_all) : [&] { recording->Replay(); };
-  go();
+  const std::unique_ptr<CapturedWork> captured = backend.Capture(run_all);
+  const std::function<void()> launch =
+      captured == nullptr ? std::function<void()>(run_all) : [&] { captured->Replay(); };
+  launch();
   backend.Synchronize();
   const auto begin = std::chrono::steady_clock::now();
-  go();
+  launch();
   backend.Synchronize();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   return took.count() / kRuns;
@@ -179,7 +180,7 @@ double SecondsOf(const Backend& backend, const OpSpec& spec) {
   return Seconds(backend, [&] { kernel->Run({}); });
 }
 
-// GB/s of a copy, read and written bytes together.
+// The speed of a copy in GB/s, counting read and written bytes.
 double CopySpeed(const Backend& backend, size_t bytes) {
   const DeviceMemory from = backend.Allocate(bytes), to = backend.Allocate(bytes);
   const double seconds =
@@ -187,8 +188,8 @@ double CopySpeed(const Backend& backend, size_t bytes) {
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }
 
-// One step of momentum with L2 over `count` weights: weights and slots read and written, gradients
-// read, copies of 16 bits written.
+// The time of one momentum step with L2 over `count` weights. It reads and writes weights and
+// slots, reads gradients and writes 16-bit copies.
 double SecondsOfUpdate(const Backend& backend, int64_t count) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
   const DeviceMemory w = backend.Allocate(bytes), g = backend.Allocate(bytes),
@@ -224,13 +225,13 @@ void PrintTable(const Backend& backend, int64_t batch, size_t copied_bytes, int6
         SecondsOfUpdate(backend, weights));
 }
 
-TEST(KernelSpeed, BesideACopy) {
-  if (const std::string problem = WhyNoGpu(); !problem.empty())
+TEST(KernelSpeed, ComparedWithACopy) {
+  if (const std::string problem = GpuUnavailableReason(); !problem.empty())
     GTEST_SKIP() << "skipped: " << problem;
   PrintTable(*MakeCudaBackend({}), 256, size_t{1} << 30, 25'600'000);
 }
 
-TEST(KernelSpeed, BytesAreThoseOfAllPlaces) {
+TEST(KernelSpeed, IdealBytesCountAllInputsAndOutputs) {
   const OpSpec relu = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {2, 8, 3, 5}, 1);
   EXPECT_EQ(IdealBytes(relu), 2 * 240 * sizeof(float));
   EXPECT_EQ(IdealBytes(InNarrow(relu, DType::kBF16)), 2 * 240 * 2);
@@ -238,7 +239,7 @@ TEST(KernelSpeed, BytesAreThoseOfAllPlaces) {
   EXPECT_EQ(IdealBytes(batch_norm), sizeof(float) * (2 * 240 + 5 * 8)) << "gamma, 4 statistics";
 }
 
-TEST(KernelSpeed, OfTheEmulatedGpu) {
+TEST(KernelSpeed, RunsOnTheEmulatedGpu) {
   const auto backend = MakeEmulatedCudaBackend(1);
   for (const SpeedCase& c : SpeedCases(1)) {
     EXPECT_GT(IdealBytes(c.spec), 0) << c.name;

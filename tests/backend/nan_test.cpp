@@ -1,5 +1,5 @@
-// A NaN must reach the loss or the weights, where the trainer finds it. Our activations pass it on;
-// the libraries' fused ReLUs may make 0 of it, but then the filter's gradient has it.
+// A NaN must reach the loss or the weights, where the trainer finds it. Our own activations pass it
+// on. The fused ReLUs of libraries may turn it into 0, but then the filter gradient contains it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@ bool HasNan(const Elements& elements) {
   return std::any_of(elements.begin(), elements.end(), [](double v) { return std::isnan(v); });
 }
 
-class NanPasses : public ::testing::TestWithParam<std::string_view> {
+class NanPropagation : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
     if (GetParam() == "onednn" && !OneDnnAvailable())
       GTEST_SKIP() << "skipped: built without oneDNN";
     if (GetParam() == kCudaBackend.name) {
-      if (const std::string problem = WhyNoGpu(); !problem.empty())
+      if (const std::string problem = GpuUnavailableReason(); !problem.empty())
         GTEST_SKIP() << "skipped: " << problem;
       backend_ = kCudaBackend.make(1);
       memory_.emplace(*backend_);
@@ -39,7 +39,7 @@ class NanPasses : public ::testing::TestWithParam<std::string_view> {
   std::optional<UseMemoryOf> memory_;
 };
 
-TEST_P(NanPasses, Relu) {
+TEST_P(NanPropagation, ThroughRelu) {
   for (double ceiling : {0.0, 6.0}) {
     const OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{ceiling}, {1, 20, 1, 1}, 1);
     Elements x(20, -1.0);
@@ -48,7 +48,7 @@ TEST_P(NanPasses, Relu) {
   }
 }
 
-TEST_P(NanPasses, ReluFusedIntoBatchNorm) {
+TEST_P(NanPropagation, ThroughReluFusedIntoBatchNorm) {
   for (double ceiling : {0.0, 6.0}) {
     const BatchNormSizes sizes{.x = {2, 16, 2, 2},
                                .attributes = {.training = false, .relu = true, .ceiling = ceiling}};
@@ -61,7 +61,7 @@ TEST_P(NanPasses, ReluFusedIntoBatchNorm) {
   }
 }
 
-TEST_P(NanPasses, FilterGradientOfConvolution) {
+TEST_P(NanPropagation, ThroughFilterGradientOfConvolution) {
   const ConvSizes sizes = Conv({1, 16, 4, 4}, 16, 3);
   Elements x(256, -1.0);
   x[20] = kNan;
@@ -69,7 +69,7 @@ TEST_P(NanPasses, FilterGradientOfConvolution) {
       HasNan(RunPlain(*backend_, Conv2dBackwardFilterSpec(sizes), {x, Elements(64, 0.0)})[0]));
 }
 
-TEST_P(NanPasses, FilterGradientOfLinear) {
+TEST_P(NanPropagation, ThroughFilterGradientOfLinear) {
   const LinearSizes sizes{.n = 4, .c = 32, .k = 16};
   Elements x(128, -1.0);
   x[7] = kNan;
@@ -77,7 +77,7 @@ TEST_P(NanPasses, FilterGradientOfLinear) {
       HasNan(RunPlain(*backend_, LinearBackwardFilterSpec(sizes), {x, Elements(64, 0.0)})[0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, NanPasses, ::testing::Values("onednn", "reference", "cuda"),
+INSTANTIATE_TEST_SUITE_P(Backends, NanPropagation, ::testing::Values("onednn", "reference", "cuda"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

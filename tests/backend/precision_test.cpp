@@ -1,4 +1,4 @@
-// Which precisions backends take, and their casts.
+// The precisions that backends accept, and their casts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,24 +40,25 @@ TEST(Precision, CpusRefuseTf32) {
 TEST(Precision, OneDnnRefusesFp16AndNamesTheInstructions) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   EXPECT_THAT(PrecisionProblem(Precision::kFp16, *MakeOneDnnBackend(1)),
-              AllOf(HasSubstr("[precision] fp16: not on this CPU"), HasSubstr("avx512_fp16"),
-                    HasSubstr("use --precision=")));
+              AllOf(HasSubstr("[precision] fp16: not supported by this CPU"),
+                    HasSubstr("avx512_fp16"), HasSubstr("use --precision=")));
 }
 
-// A GPU's compute capability decides; the text names the precision that it has.
-TEST(Precision, GpusRefuseWhatTheyCannotMultiplyIn) {
+// A GPU's compute capability decides. The message names a precision that the GPU supports.
+TEST(Precision, GpusRefuseUnsupportedPrecisions) {
   const struct {
     Precision precision;
     int capability;
-    const char* want;  // of the text; empty: taken
+    const char* want;  // part of the message; empty: the precision is supported
   } rows[] = {
       {Precision::kFp32, 60, ""},
-      {Precision::kFp16, 60, "[precision] fp16: not on this GPU, Old: got compute capability 6.0"},
+      {Precision::kFp16, 60,
+       "[precision] fp16: not supported by this GPU (Old): got compute capability 6.0"},
       {Precision::kFp16, 70, ""},
       {Precision::kBf16, 75,
-       "[precision] bf16: not on this GPU, Old: got compute capability 7.5, "
-       "want 8.0; use --precision=fp16"},
-      {Precision::kTf32, 60, "want 8.0; use --precision=fp32"},
+       "[precision] bf16: not supported by this GPU (Old): got compute capability 7.5, "
+       "want 8.0 or higher; use --precision=fp16"},
+      {Precision::kTf32, 60, "want 8.0 or higher; use --precision=fp32"},
       {Precision::kTf32, 80, ""},
       {Precision::kBf16, 90, ""},
   };
@@ -76,7 +77,7 @@ TEST(Precision, GpusRefuseWhatTheyCannotMultiplyIn) {
 
 constexpr BackendEntry kEmulatedCuda = {.name = "emulated_cuda",
                                         .make = MakeEmulatedCudaBackend,
-                                        .problem = [] { return std::string(); }};
+                                        .unavailable_reason = [] { return std::string(); }};
 
 class Casts : public ::testing::TestWithParam<BackendEntry> {};
 
@@ -93,17 +94,17 @@ TEST_P(Casts, RoundOnceInEveryLayout) {
     for (TensorSpec& t : conv.inputs) t.layout = Layout::Any();
     for (TensorSpec& t : conv.outputs) t.layout = Layout::Any();
     const std::vector<Layout> layouts = backend->MakeKernel(conv)->input_layouts();
-    for (const size_t place : {0, 1}) {
-      const Shape& shape = conv.inputs[place].shape;
-      const Layout plain = place == 0 ? Layout::Nhwc() : Layout::Filter();
+    for (const size_t input : {0, 1}) {
+      const Shape& shape = conv.inputs[input].shape;
+      const Layout plain = input == 0 ? Layout::Nhwc() : Layout::Filter();
       GuardedTensor from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
-      GuardedTensor narrow(shape, DType::kBF16, layouts[place]);
-      Elements want = RandomElements(shape.size(), place);
+      GuardedTensor narrow(shape, DType::kBF16, layouts[input]);
+      Elements want = RandomElements(shape.size(), input);
       from.Write(want);
       backend->Reorder(from.tensor(), narrow.tensor());
       backend->Reorder(narrow.tensor(), back.tensor());
       for (double& v : want) v = static_cast<float>(Bf16(static_cast<float>(v)));
-      EXPECT_EQ(back.Read(), want) << "place " << place << ", " << groups << " groups";
+      EXPECT_EQ(back.Read(), want) << "input " << input << ", " << groups << " groups";
       EXPECT_TRUE(narrow.memory().GuardsIntact());
     }
   }
@@ -113,8 +114,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, Casts,
                          ::testing::Values(kBackends[0], kBackends[1], kEmulatedCuda),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Stored in 11 bits of mantissa, computed in fp32.
-TEST(Reference, ModelsFp16) {
+// fp16 is stored with 11 bits of mantissa and computed in fp32.
+TEST(Reference, EmulatesFp16) {
   const auto backend = MakeReferenceBackend(1);
   ASSERT_EQ(PrecisionProblem(Precision::kFp16, *backend), "");
   const OpSpec spec = InNarrow(LinearSpec({.n = 1, .c = 2, .k = 1}), DType::kF16);

@@ -1,5 +1,5 @@
-// The reference backend against numbers worked out by hand. Elements are listed as they lie in
-// memory: activations NHWC, filters (R,S,C,K).
+// Checks the reference backend against numbers that were computed by hand. Elements are listed in
+// the order of memory: activations NHWC, filters (R,S,C,K).
 #include "tests/support/reference.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(Reference, Conv2dOfOneChannel) {
                  {1 + 2 * 5, 2 + 2 * 6, 4 + 2 * 8, 5 + 2 * 9});
 }
 
-// TensorFlow's SAME padding at stride 2 on 4 pixels puts its one zero row below and right.
+// TensorFlow's SAME padding at stride 2 on 4 pixels adds one zero row at the bottom and right.
 TEST(Reference, Conv2dPadsBelowAndRight) {
   const ConvSizes sizes =
       Conv({1, 1, 4, 4}, 1, 3, {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}});
@@ -73,7 +73,7 @@ TEST(Reference, DepthwiseWithMultiplier) {
                  {1, 10, 200, 2000, 3, 30, 400, 4000});
 }
 
-TEST(Reference, GroupsKeepTheirChannelsApart) {
+TEST(Reference, GroupsUseOnlyTheirChannels) {
   const ConvSizes sizes = Conv({1, 4, 1, 1}, 2, 1, {.groups = 2});
   // filter (R,S,C/groups,K): rows are c within the group, columns k.
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {10, 1000, 20, 2000}, {}})[0],
@@ -99,24 +99,25 @@ TEST(Reference, BatchNormTraining) {
   ExpectElements(out[0], {7, 9, 11, 13});
   ExpectElements(out[1], {4});
   ExpectElements(out[2], {1.0 / 3});
-  ExpectElements(state[BatchNormPlaces::kMovingMean], {2 + 0.1 * 2});
-  ExpectElements(state[BatchNormPlaces::kMovingVariance], {1 + 0.1 * (20.0 / 3 - 1)});
+  ExpectElements(state[BatchNormIndices::kMovingMean], {2 + 0.1 * 2});
+  ExpectElements(state[BatchNormIndices::kMovingVariance], {1 + 0.1 * (20.0 / 3 - 1)});
 }
 
-// Row 1 does not count: mean 2, variance 1 of row 0 alone, but row 1 is normalized with them.
-TEST(Reference, BatchNormOfValidRows) {
+// Row 1 is not valid. Mean 2 and variance 1 are those of row 0, but row 1 is normalized with them
+// too.
+TEST(Reference, BatchNormUsesStatisticsOfValidRows) {
   const BatchNormSizes sizes{.x = {2, 1, 1, 2}, .attributes = {.epsilon = 3, .relu = true}};
   const auto out =
       Outputs(BatchNormSpec(sizes), {{1, 3, 6, 0}, {2}, {0}, {}, {0}, {0}}, {.valid_rows = 1});
   ExpectElements(out[0], {0, 1, 4, 0});
 }
 
-TEST(Reference, BatchNormOfOneElementMovesByItsBiasedVariance) {
+TEST(Reference, BatchNormOfOneElementUsesItsBiasedVariance) {
   const BatchNormSizes sizes{.x = {1, 1}, .attributes = {.decay = 0.5}};
   std::vector<Elements> state;
   Outputs(BatchNormSpec(sizes), {{8}, {1}, {0}, {}, {0}, {1}}, {}, &state);
-  ExpectElements(state[BatchNormPlaces::kMovingMean], {4});
-  ExpectElements(state[BatchNormPlaces::kMovingVariance], {0.5});
+  ExpectElements(state[BatchNormIndices::kMovingMean], {4});
+  ExpectElements(state[BatchNormIndices::kMovingVariance], {0.5});
 }
 
 TEST(Reference, BatchNormInferenceWithResidual) {
@@ -139,7 +140,7 @@ TEST(Reference, BatchNormBackward) {
   ExpectElements(out[2], {4});
 }
 
-// As above, and a row that does not count: dx = gamma rstd g.
+// As above, with an invalid row: there dx = gamma rstd g.
 TEST(Reference, BatchNormBackwardOfValidRows) {
   const BatchNormSizes sizes{.x = {3, 1}};
   const auto out =
@@ -151,10 +152,10 @@ TEST(Reference, BatchNormBackwardOfValidRows) {
 }
 
 // g = dy + dy2 = 1, 3, and 0 where y is 0: dbeta 4, dgamma -1 + 3 = 2 with xhat = -1, 1, 0.
-// dx, of the two rows that count 0, gets the addend.
+// dx without the addend is 0 in all rows.
 TEST(Reference, BatchNormBackwardOfTwoGradientsAndAnAddend) {
   const BatchNormSizes sizes{
-      .x = {3, 1}, .residual = true, .two = true, .addend = true, .attributes = {.relu = true}};
+      .x = {3, 1}, .residual = true, .dy2 = true, .addend = true, .attributes = {.relu = true}};
   const auto out =
       Outputs(BatchNormBackwardSpec(sizes),
               {{3, 1, 7}, {4, 6, 5}, {8, 9, 0}, {2}, {0}, {5}, {1}, {-2, 2, 7}, {10, 20, 30}},
@@ -179,14 +180,14 @@ TEST(Reference, ReluAndRelu6) {
       {0, 0, 3, 0, 0});
 }
 
-TEST(Reference, AddOfThree) {
+TEST(Reference, AddsThree) {
   ExpectElements(
       Outputs(SameShapeSpec(OpKind::kAdd, {}, {1, 2}, 3), {{1, 2}, {10, 20}, {100, 200}})[0],
       {111, 222});
 }
 
-// Negative numbers, so that a padding of zeros would win the maximum. Both 2 x 2 windows at the
-// left see a tie; the first pixel, row by row, gets the gradient.
+// The numbers are negative, so zeros in the padding would be the maximum. The left 2 x 2 window has
+// a tie; the first pixel in row-major order gets the gradient.
 TEST(Reference, MaxPool) {
   const PoolSizes sizes{{1, 1, 2, 3}, {.padding = {0, 0, 0, 1}}};
   const auto out = Outputs(Pool2dSpec(sizes), {{-5, -1, -3, -1, -2, -4}});
@@ -213,7 +214,7 @@ TEST(Reference, Lrn) {
       {6 - 2, -4, 0});
 }
 
-TEST(Reference, DropoutFollowsItsStreamAndPlaceInTheGlobalBatch) {
+TEST(Reference, DropoutDependsOnSeedAndIndexInTheGlobalBatch) {
   const DropoutAttributes a{.keep = 0.25, .layer = 5};
   const OpSpec spec = SameShapeSpec(OpKind::kDropout, a, {4, 3, 2, 2}, 1);
   const Elements ones(48, 1.0);
@@ -223,7 +224,7 @@ TEST(Reference, DropoutFollowsItsStreamAndPlaceInTheGlobalBatch) {
     const float uniform = static_cast<float>(rng.At(i) >> 8) * 0x1p-24f;
     EXPECT_EQ(all[i], uniform < 0.25 ? 4 : 0) << i;
   }
-  // The same rows on a rank that holds samples 2 and 3 only.
+  // The same rows on a rank that has only samples 2 and 3.
   const OpSpec half = SameShapeSpec(OpKind::kDropout, a, {2, 3, 2, 2}, 1);
   const Elements part =
       Outputs(half, {Elements(24, 1.0)}, {.seed = 7, .step = 9, .first_sample = 2})[0];
@@ -231,7 +232,7 @@ TEST(Reference, DropoutFollowsItsStreamAndPlaceInTheGlobalBatch) {
   EXPECT_NE(all, Outputs(spec, {ones}, {.seed = 7, .step = 10})[0]);
 }
 
-// Elements lie pixel by pixel: two pixels of 1, 2 and 1 channels.
+// Elements are ordered by pixel: two pixels with 1, 2 and 1 channels.
 TEST(Reference, ConcatPutsChannelsSideBySide) {
   const OpSpec spec = ConcatSpec({1, 0, 1, 2}, {1, 2, 1});
   ExpectElements(Outputs(spec, {{1, 2}, {10, 11, 20, 21}, {5, 6}})[0],
@@ -243,7 +244,7 @@ TEST(Reference, SliceTakesTheChannelsFromBegin) {
                  {10, 11, 20, 21});
 }
 
-TEST(Reference, Pad2dAddsZerosAndCutsOff) {
+TEST(Reference, Pad2dAddsZerosAndRemovesPixels) {
   const Elements x{1, 2, 3, 4, 5, 6};  // 2 x 3
   ExpectElements(Outputs(Pad2dSpec({1, 1, 2, 3}, {1, 0, 0, 1}), {x})[0],
                  {0, 0, 0, 0, 1, 2, 3, 0, 4, 5, 6, 0});
@@ -257,7 +258,7 @@ TEST(Reference, HardSwish) {
   const Elements x{-4, -3, -1, 0, 1, 3, 5};
   ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 7}, 1), {x})[0],
                  {0, 0, -2 * sixth, 0, 4 * sixth, 18 * sixth, 30 * sixth});
-  // relu6(x + 3) + x within; at the edges and beyond, relu6 has slope 0.
+  // The slope is relu6(x + 3) + x in the middle. At the corners and outside, relu6 has slope 0.
   const OpSpec backward = SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 7}, 2);
   ExpectElements(Outputs(backward, {Elements(7, 2.0), x})[0],
                  {0, 0, 2 * sixth, 6 * sixth, 10 * sixth, 12 * sixth, 12 * sixth});
@@ -291,7 +292,7 @@ TEST(Reference, ScaleChannels) {
   ExpectElements(gradients[1], {1 + 6, 0 + 4, 5 + 0, 6 + 16});
 }
 
-TEST(Reference, DropPathsKeepFallsWithTheStep) {
+TEST(Reference, DropPathKeepProbabilityFallsWithTheStep) {
   const DropoutAttributes a{.keep = 0.6, .schedule_steps = 100};
   EXPECT_DOUBLE_EQ(a.KeepAt(0), 1);
   EXPECT_DOUBLE_EQ(a.KeepAt(25), 0.9);
@@ -300,8 +301,8 @@ TEST(Reference, DropPathsKeepFallsWithTheStep) {
   EXPECT_DOUBLE_EQ((DropoutAttributes{.keep = 0.6}.KeepAt(0)), 0.6);
 }
 
-// Whole rows, decided by the sample's place in the global batch: a rank that holds rows 2 and 3
-// alone sees what they are in the whole.
+// The index in the global batch decides about a whole row. A rank that has only rows 2 and 3 makes
+// the same decisions for them.
 TEST(Reference, DropPathDecidesForWholeRowsOfTheGlobalBatch) {
   const DropoutAttributes a{.keep = 0.25, .layer = 5, .per_row = true, .schedule_steps = 2};
   const auto run = [&](int64_t rows, const RunContext& context) {
@@ -316,13 +317,13 @@ TEST(Reference, DropPathDecidesForWholeRowsOfTheGlobalBatch) {
     kept += keep;
     EXPECT_DOUBLE_EQ(all[i], keep ? 1.6 : 0) << i;
   }
-  EXPECT_NEAR(kept / 6, 40, 12);  // three deviations of 64 throws
+  EXPECT_NEAR(kept / 6, 40, 12);  // three standard deviations of 64 throws
   const Elements part = run(2, {.seed = 7, .step = 1, .first_sample = 2});
   EXPECT_EQ(part, Elements(all.begin() + 12, all.begin() + 24));
   EXPECT_EQ(run(64, {.seed = 7, .step = 0}), Elements(64 * 6, 1.0)) << "keep is 1 at step 0";
 }
 
-// Pixels (0, 255) and (128, 7): less 10 and 20, halved.
+// Pixels (0, 255) and (128, 7): subtract 10 and 20, then halve.
 TEST(Reference, Normalize) {
   const OpSpec spec = NormalizeSpec({1, 2, 1, 2}, {.subtract = {10, 20}, .multiply = 0.5f});
   ExpectElements(Outputs(spec, {{0, 255, 128, 7}})[0], {-5, 117.5, 59, -6.5});
@@ -334,7 +335,7 @@ TEST(Reference, Softmax) {
       {0.25, 0.75, 0.5, 0.5});
 }
 
-// p = 1/4, 3/4. Row 0: label 1, weight 2, loss 2 ln 4/3; row 1 has weight 0 and no sensible label.
+// p = 1/4, 3/4. Row 0: label 1, weight 2, loss 2 ln 4/3. Row 1 has weight 0 and an invalid label.
 TEST(Reference, SoftmaxCrossEntropy) {
   const Elements logits = {0, std::log(3.0), 5, 6};
   const auto out = Outputs(CrossEntropySpec(2, 2, {.scale = 0.5}), {logits, {1, 99}, {2, 0}});
@@ -347,14 +348,14 @@ TEST(Reference, SoftmaxCrossEntropy) {
   ExpectElements(smooth[1], {0.25 - 0.1, 0.75 - 0.9, 0, 0});
 }
 
-TEST(Reference, LabelBeyondTheClassesIsNamed) {
+TEST(Reference, NamesALabelOutOfRange) {
   EXPECT_THAT(TextOf<InternalError>([] {
                 Outputs(CrossEntropySpec(1, 2, {}), {{0, 0}, {2}, {1}});
               }),
               HasSubstr("label 2 of row 0 is not one of 2 classes"));
 }
 
-// (1,2,1,3) lies NHWC as 0 3 1 4 2 5 when it counts 0..5 row-major.
+// A tensor (1,2,1,3) with elements 0..5 in row-major order is 0 3 1 4 2 5 in NHWC.
 TEST(Reference, ReorderAndReshape) {
   const Shape map{1, 2, 1, 3};
   const TensorSpec row_major{map, DType::kF32, Layout::RowMajor()};
@@ -365,7 +366,7 @@ TEST(Reference, ReorderAndReshape) {
                  counted);
   ExpectElements(Outputs({OpKind::kReshape, {}, {PlainSpec(map)}, {PlainSpec({1, 6})}}, {nhwc})[0],
                  nhwc);
-  // (K,C,R,S) = (2,1,1,3) lies (R,S,C,K) as 0 3 1 4 2 5.
+  // A filter (K,C,R,S) = (2,1,1,3) with elements 0..5 is 0 3 1 4 2 5 in the order (R,S,C,K).
   const Shape filter{2, 1, 1, 3};
   const TensorSpec plain{filter, DType::kF32, Layout::RowMajor()};
   ExpectElements(Outputs({OpKind::kReorder, {}, {plain}, {FilterSpec(filter)}}, {counted})[0],

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Speed of the sum over the ranks of one machine: carole beside Open MPI's MPI_Allreduce and PyTorch's gloo.
+"""Compares the speed of all-reduce on one machine: carole, Open MPI's MPI_Allreduce and PyTorch's gloo.
 
     ./run bench-allreduce                           2 and 4 ranks, 4 KB to 256 MB, 3 rounds
     ./run bench-allreduce --ranks=2 --sizes=4096,1048576 --json=out.json
 
-Every measurement is a job of its own, in the order A B C A B C ...; the table shows medians over the rounds. All sum
-fp32 in place, each rank writes its range before every sum, and a sum takes as long as its slowest rank. Open MPI runs
-with its default choice and with each of its algorithms; the best at each size stands in the table. `bound` is what
-memcpy of the same bytes by all ranks at once allows an algorithm that reads and writes each byte once.
+Each measurement is a separate job, in the order A B C A B C ...; the table shows medians over the rounds. All jobs
+reduce fp32 in place. Each rank writes its buffer before each reduction, and the slowest rank counts. Open MPI runs with
+its default choice and with each of its algorithms; the table shows the best one for each size. `bound` is the speed of
+an algorithm that reads and writes each byte once, at the speed at which all ranks together memcpy the same bytes.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WARMUP_STEPS = 3
 
 
 def gloo_rank(args):
-    """One rank of the gloo job; rank 0 prints one JSON object for each size."""
+    """Runs one rank of the gloo job; rank 0 prints one JSON object for each size."""
     import torch
     import torch.distributed as dist
 
@@ -85,7 +85,7 @@ def run_carole(ranks, args, all_reduce, open_mpi=0):
 
 
 def contenders(ranks, args):
-    """Name -> what measures it once."""
+    """Returns name -> function that measures it once."""
     jobs = {"carole": lambda: run_carole(ranks, args, "auto")}
     for number, name in OPEN_MPI.items():
         jobs[f"Open MPI, {name}"] = lambda n=number: run_carole(ranks, args, "mpi", n)
@@ -93,7 +93,7 @@ def contenders(ranks, args):
 
 
 def summarize(ranks, rounds, args):
-    """Prints the table of `ranks`; returns its rows."""
+    """Prints the table for this number of ranks, and returns its rows."""
 
     def median(name, size, key="time_us_median"):
         return statistics.median(measured[name][size][key] for measured in rounds)
@@ -124,7 +124,7 @@ def parse_arguments():
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="comma-separated")
     parser.add_argument("--sizes", type=numbers, default=list(SIZES), help="bytes, comma-separated")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20, help="timed sums of one measurement")
+    parser.add_argument("--steps", type=int, default=20, help="timed reductions of one measurement")
     peers.add_job_arguments(parser)
     return parser.parse_args()
 

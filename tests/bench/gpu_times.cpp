@@ -1,10 +1,12 @@
-// Lets any program say at its end what its GPU did in its last seconds, kernels of recorded steps
-// one by one, on standard error. Copies from and to the host run beside kernels: they are shown,
-// but a GPU that only waits for them is idle.
+// A library that makes any program print, at its end, what its GPU did in its last seconds. It
+// prints to standard error, and lists the kernels of captured steps one by one. Copies from and to
+// the host overlap with kernels: they are listed, but a GPU that only waits for them counts as
+// idle.
 //
 //   CUDA_INJECTION64_PATH=build/libcarole_gpu_times.so build/carole bench train --backend=cuda …
 //
-// CUDA's driver loads it and calls InitializeInjection(). CAROLE_GPU_TIMES_SECONDS: 2 if not given.
+// CUDA's driver loads the library and calls InitializeInjection(). CAROLE_GPU_TIMES_SECONDS sets
+// the number of seconds (default 2).
 #include <cupti.h>
 #include <cxxabi.h>
 #include <fmt/format.h>
@@ -21,16 +23,16 @@ namespace {
 
 constexpr size_t kBufferBytes = 8 << 20;
 constexpr size_t kBufferAlignment = 8;
-constexpr size_t kMostKernels = 4 << 20;  // the older half is forgotten then
+constexpr size_t kMaxKernels = 4 << 20;  // with more records, the older half is dropped
 
-// CUPTI's buffers come on a thread of its own.
+// Protects the records: CUPTI delivers its buffers on a thread of its own.
 std::mutex mutex;
 std::vector<KernelTime> kernels, host_copies;
 
 void CUPTIAPI GiveBuffer(uint8_t** buffer, size_t* bytes, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
   *bytes = *buffer == nullptr ? 0 : kBufferBytes;
-  *max_records = 0;  // as many as fit
+  *max_records = 0;  // no limit
 }
 
 void AddCopy(const CUpti_ActivityMemcpy5& copy) {
@@ -64,7 +66,7 @@ void CUPTIAPI TakeBuffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t va
   while (cuptiActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) Add(record);
   std::free(buffer);
   for (auto* times : {&kernels, &host_copies}) {
-    if (times->size() > kMostKernels) times->erase(times->begin(), times->end() - kMostKernels / 2);
+    if (times->size() > kMaxKernels) times->erase(times->begin(), times->end() - kMaxKernels / 2);
   }
 }
 
@@ -93,7 +95,7 @@ void Print() {
   const auto window_ns = static_cast<uint64_t>(window * 1e9);
   const KernelSummary summary = Summarize(std::move(kernels), window_ns);
   if (summary.rows.empty()) return;
-  fmt::print(stderr, "GPU idle: {:.2f} % of the last {:.0f} ms, at most {:.3f} ms at once\n",
+  fmt::print(stderr, "GPU idle: {:.2f} % of the last {:.0f} ms; longest gap {:.3f} ms\n",
              100 * summary.idle_share, summary.ms, summary.longest_gap_ms);
   PrintRows(summary);
   PrintRows(Summarize(std::move(host_copies), window_ns));

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Speed of carole's input beside tf.data: the same shards, the same cores, interleaved.
+"""Compares the speed of carole's input with tf.data: the same shards, the same cores, interleaved.
 
     ./run bench-input --photos DIR --threads 1          JPEGs of DIR, packed into shards in a temporary folder
-    ./run bench-input --dataset_dir DIR --threads 2     shards of ImageNet's form that are there already
+    ./run bench-input --dataset_dir DIR --threads 2     existing shards in ImageNet's format
 
-Each measurement is a process of its own on the same cores, in the order A B A B ...; the table shows medians over the
-rounds. Both take random boxes of sample_distorted_bounding_box, decode only those (tf.data by decode_and_crop_jpeg),
-resize to 224x224, mirror and scale to [-1, 1]; carole distorts brightness and saturation too, which tf.data is spared.
-Reading is of whole records with their checksums. libjpeg-turbo's rate is of whole pictures, measured by carole in the
-same process.
+Each measurement is a separate process on the same cores, in the order A B A B ...; the table shows medians over the
+rounds. Both programs choose random crops with sample_distorted_bounding_box and decode only the crop (tf.data with
+decode_and_crop_jpeg). Then they resize it to 224x224, flip it and scale it to [-1, 1]. In addition, carole distorts
+brightness and saturation. The read rate is for whole records including their checksums. The rate of libjpeg-turbo is
+for whole images, measured by carole in the same process.
 """
 
 import argparse
@@ -27,12 +27,12 @@ SIZE = 224
 
 
 def pack(photos, folder, copies):
-    """The JPEGs of a folder, `copies` times, as SHARDS shards of ImageNet's form."""
+    """Writes the JPEGs of a folder, `copies` times, as SHARDS shards in ImageNet's format."""
     import tensorflow as tf
 
     files = sorted(path for path in glob.glob(os.path.join(photos, "*")) if path.lower().endswith((".jpg", ".jpeg")))
     if not files:
-        sys.exit(f"[bench] --photos {photos}: holds no JPEGs")
+        sys.exit(f"[bench] --photos={photos}: got no files with the extension .jpg or .jpeg, want at least one")
     writers = [tf.io.TFRecordWriter(f"{folder}/train-{i:05d}-of-{SHARDS:05d}") for i in range(SHARDS)]
     for number, path in enumerate(files * copies):
         with open(path, "rb") as file:
@@ -48,7 +48,10 @@ def pack(photos, folder, copies):
 
 
 def tf_images(tf, dataset, threads, seconds):
-    """Images a second of tf.data at its best settings: private threads, no autotuning above them."""
+    """Returns the images per second, and per second of CPU time, of tf.data with its best settings.
+
+    These are a private thread pool, and no autotuning.
+    """
 
     def load(record):
         fields = {
@@ -66,8 +69,8 @@ def tf_images(tf, dataset, threads, seconds):
             max_attempts=100,
             use_image_if_no_bounding_boxes=True,
         )
-        window = tf.stack([begin[0], begin[1], size[0], size[1]])
-        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+        crop = tf.stack([begin[0], begin[1], size[0], size[1]])
+        image = tf.image.decode_and_crop_jpeg(encoded, crop, channels=3)
         image = tf.compat.v1.image.resize_bilinear(image[tf.newaxis], [SIZE, SIZE])[0]
         image = tf.image.random_flip_left_right(image)
         return image / 127.5 - 1.0, parsed["image/class/label"]
@@ -84,6 +87,7 @@ def tf_images(tf, dataset, threads, seconds):
 
 
 def tf_worker(folder, threads, seconds):
+    """Measures tf.data in this process and prints one JSON object."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -121,22 +125,22 @@ def measure(command, cores):
     pinned = ["taskset", "-c", ",".join(map(str, cores)), *command]
     done = subprocess.run(pinned, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
     if done.returncode != 0:
-        sys.exit(f"[bench] {' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+        sys.exit(f"[bench] {' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def report(flags):
     cores = sorted(os.sched_getaffinity(0))[: flags.threads]
     if len(cores) < flags.threads:
-        sys.exit(f"[bench] --threads: got {flags.threads}, want at most {len(cores)}")
+        sys.exit(f"[bench] --threads: got {flags.threads}, want at most {len(cores)}, the cores this process may use")
     rows = {"carole": [], "tf.data": []}
     me = [sys.executable, os.path.abspath(__file__), f"--dataset_dir={flags.dataset_dir}",
           f"--threads={flags.threads}", f"--seconds={flags.seconds}", "--worker"]  # fmt: skip
     for _ in range(flags.rounds):
         rows["carole"].append(measure(carole_command(flags), cores))
         rows["tf.data"].append(measure(me, cores))
-    print(f"{flags.threads} threads, {flags.rounds} rounds, medians; libjpeg: whole pictures and nothing else")
-    for clock in ("second", "cpu_second"):  # the second one is steady where other programs run, too
+    print(f"{flags.threads} threads, {flags.rounds} rounds, medians; libjpeg: decoding of whole images only")
+    for clock in ("second", "cpu_second"):  # rates per CPU second are steadier if other programs run, too
         images = {name: statistics.median(row[f"images_per_{clock}"] for row in runs) for name, runs in rows.items()}
         read = {name: statistics.median(row[f"read_with_crc_gb_per_{clock}"] for row in runs)
                 for name, runs in rows.items()}  # fmt: skip
@@ -150,14 +154,14 @@ def report(flags):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", help="folder of JPEGs")
-    parser.add_argument("--copies", type=int, default=2, help="of each photo")
-    parser.add_argument("--dataset_dir", help="folder of train-* shards")
+    parser.add_argument("--photos", help="folder with JPEGs")
+    parser.add_argument("--copies", type=int, default=2, help="copies of each photo")
+    parser.add_argument("--dataset_dir", help="folder with train-* shards")
     parser.add_argument("--carole", default=os.path.join(ROOT, "build", "carole"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30, help="batches of 32 in each of carole's measurements")
-    parser.add_argument("--seconds", type=float, default=4, help="of tf.data's measurement")
+    parser.add_argument("--steps", type=int, default=30, help="batches of 32 images in each measurement of carole")
+    parser.add_argument("--seconds", type=float, default=4, help="length of a measurement of tf.data, in seconds")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.worker:
@@ -170,7 +174,7 @@ def main():
     elif flags.dataset_dir:
         report(flags)
     else:
-        parser.error("want --photos or --dataset_dir")
+        parser.error("no input: want --photos or --dataset_dir")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// What a GPU did in the last moments of a program: which kernels took how long, and how long it had
-// none. Pure: times in, numbers out.
+// Summarizes what a GPU did at the end of a program: the time of each kernel, and the time without
+// a kernel. Pure functions, without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct KernelSummary {
     double ms = 0;
     int64_t runs = 0;
   };
-  double ms = 0;          // from the first kernel of the window to the end of the last
-  double idle_share = 0;  // of it, in which no kernel ran
+  double ms = 0;          // from the start of the first kernel to the end of the last one
+  double idle_share = 0;  // the share of this time in which no kernel ran
   double longest_gap_ms = 0;
-  std::vector<Row> rows;  // the longest first
+  std::vector<Row> rows;  // by total time, the longest first
 };
 
-// Of the kernels that began in the last `window_ns` before the end of the last one. In any order;
-// they may overlap. Empty without kernels.
+// Summarizes the kernels that started within the last `window_ns` before the end of the last
+// kernel. Kernels may overlap and come in any order. The summary is empty if there are none.
 KernelSummary Summarize(std::vector<KernelTime> kernels, uint64_t window_ns);
 
 }  // namespace carole::bench

@@ -10,7 +10,7 @@ constexpr uint64_t kMs = 1'000'000;
 TEST(KernelTimes, OverlapsCountOnceAndGapsAreIdle) {
   const KernelSummary s = Summarize({{"b", 6 * kMs, 8 * kMs},  // after a gap of 1 ms
                                      {"a", 0, 4 * kMs},
-                                     {"a", 2 * kMs, 5 * kMs},  // beside the first
+                                     {"a", 2 * kMs, 5 * kMs},  // overlaps the first
                                      {"c", 3 * kMs, 4 * kMs},  // within both
                                      {"b", 8 * kMs, 10 * kMs}},
                                     100 * kMs);
@@ -24,7 +24,7 @@ TEST(KernelTimes, OverlapsCountOnceAndGapsAreIdle) {
   EXPECT_EQ(s.rows[2].name, "c");
 }
 
-TEST(KernelTimes, OnlyTheLastMomentsCount) {
+TEST(KernelTimes, OnlyKernelsInTheWindowCount) {
   const KernelSummary s = Summarize(
       {{"warm-up", 0, kMs}, {"step", 90 * kMs, 95 * kMs}, {"step", 95 * kMs, 100 * kMs}}, 50 * kMs);
   EXPECT_DOUBLE_EQ(s.ms, 10);
@@ -33,7 +33,7 @@ TEST(KernelTimes, OnlyTheLastMomentsCount) {
   EXPECT_EQ(s.rows[0].runs, 2);
 }
 
-TEST(KernelTimes, OfNoneThereIsNothing) {
+TEST(KernelTimes, NoKernelsGiveAnEmptySummary) {
   EXPECT_EQ(Summarize({}, kMs).ms, 0);
   EXPECT_EQ(Summarize({{"longer than the window", 0, 3 * kMs}}, kMs).rows.size(), 0U);
 }

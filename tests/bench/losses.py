@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""Trains lenet on Fashion-MNIST with TF-Slim's defaults in carole and in TensorFlow, from the same weights.
+"""Trains lenet on Fashion-MNIST with TF-Slim's defaults, in carole and in TensorFlow, from the same weights.
 
     ./run compare-tensorflow                          every optimizer, two epochs: losses and accuracies in a table
-    ./run compare-tensorflow --steps=50 adam rmsprop  these two, so many steps
-    ./run compare-tensorflow --golden                 writes what the tests compare carole with anew
+    ./run compare-tensorflow --steps=50 adam rmsprop  only these two, 50 steps
+    ./run compare-tensorflow --golden                 rewrites the values that the tests compare carole with
 
-Both are run as people run them, carole on its default backend and TensorFlow with its own oneDNN. TensorFlow's part
-uses its 1.x optimizers and schedule in graph mode. It gets its first weights from carole; order of images and dropout
-are computed anew (philox.py), and pictures are read from the distributed files.
+Both programs run as users run them: carole on its default backend, TensorFlow with its own oneDNN. The TensorFlow part
+uses TensorFlow's 1.x optimizers and learning-rate schedule in graph mode. It gets its initial weights from carole. It
+computes the order of images and the dropout masks independently (philox.py), and reads the images from the distributed
+files.
 
-The first losses lie around 10, and at TF-Slim's rate each step takes what differs up to ten times further apart. Of
-a million ReLUs and pools some lie so near to a tie that the last bit of a weight decides, and one of them is
-enough: where each first weight is one bit aside, TensorFlow's own first ten losses part by 1 to 8 % with sgd, momentum,
-rmsprop, adagrad and adadelta, in jumps, on the same few ways for some of these neighbors and not for others. So the
-table shows how far carole is from TensorFlow, how far from the nearest of TensorFlow and its neighbors, and how far
-these are from each other. The second must be within 1 %, or where the third is larger, within that. After two epochs
-both must have learned alike.
+Why a simple tolerance is not enough. The first losses are around 10. At TF-Slim's learning rate, each step multiplies a
+difference by up to ten. Among a million ReLUs and pooling windows, some are so close to a tie that the last bit of a
+weight decides, and one of them is enough. If each initial weight is changed by one bit (a "neighbor"), TensorFlow's own
+first ten losses differ by 1 to 8 % with sgd, momentum, rmsprop, adagrad and adadelta. They differ in jumps: some
+neighbors follow one of a few trajectories, others another.
+
+So the table shows three differences of the first losses: carole to TensorFlow, carole to the nearest of TensorFlow and
+its neighbors, and the neighbors to TensorFlow. The second must be within 1 %, or within the third if that is larger.
+After two epochs, both programs must have learned equally well.
 """
 
 import argparse
@@ -37,15 +40,15 @@ RAW = "/usr/share/datasets/fashion-mnist"
 GOLDEN = os.path.join(ROOT, "tests", "data", "fashion_mnist_losses.json")
 OPTIMIZERS = ("adadelta", "adagrad", "adam", "ftrl", "momentum", "rmsprop", "sgd")
 SEED, BATCH, HIDDEN, KEEP = 1, 32, 1024, 0.5
-COMPARED = 10  # first losses
-LOSS_TOLERANCE = 0.01  # of them, relative
-NEIGHBORS = 8  # runs of TensorFlow from weights one bit aside
-ACCURACY_TOLERANCE = 0.02  # at the end: roundings part the weights long before
+COMPARED = 10  # the number of first losses that are compared
+LOSS_TOLERANCE = 0.01  # relative, for these losses
+NEIGHBORS = 8  # runs of TensorFlow from weights that differ by one bit
+ACCURACY_TOLERANCE = 0.02  # at the end; rounding makes the weights differ long before
 GOLDEN_IMAGES, GOLDEN_RATES = 320, (0.001, 0.01)
 
 
 class Carole:
-    """Its data, and its runs, lie in `folder`."""
+    """Runs carole. Its data and its trainings are in `folder`."""
 
     def __init__(self, program, folder, images):
         self.program, self.folder = program, folder
@@ -60,7 +63,7 @@ class Carole:
         return done
 
     def train(self, name, *words):
-        """The losses of a run's steps; a run that diverges has fewer."""
+        """Trains, and returns the losses of all steps. A run that diverges has fewer."""
         log = self.call("train", f"--train_dir={self.folder}/{name}", "--model_name=lenet", "--log_every_n_steps=1",
                         f"--seed={SEED}", *words).stderr  # fmt: skip
         return [float(loss) for loss in re.findall(r"global step \d+: loss = (\S+)", log)]
@@ -71,7 +74,7 @@ class Carole:
         return json.loads(done.stdout)["accuracy"]
 
     def first_weights(self):
-        """Name -> array: a step with rate 0 leaves them as they are."""
+        """Returns the initial weights, as name -> array. A step with learning rate 0 leaves them unchanged."""
         import tensorflow as tf
 
         self.train("first", "--optimizer=sgd", "--learning_rate=0", "--max_number_of_steps=1")
@@ -82,7 +85,7 @@ class Carole:
 
 
 def read_idx(stem, count):
-    """Images in TF-Slim's scale, and labels; all for count 0."""
+    """Returns the first `count` images, scaled as in TF-Slim, and their labels. 0 means all."""
     with gzip.open(f"{RAW}/{stem}-images-idx3-ubyte.gz") as file:
         images = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28, 1)
     with gzip.open(f"{RAW}/{stem}-labels-idx1-ubyte.gz") as file:
@@ -91,7 +94,7 @@ def read_idx(stem, count):
 
 
 def make_optimizer(train, name, rate):
-    """As TF-Slim's trainer does for its default flags."""
+    """Returns the optimizer that TF-Slim's trainer makes with its default flags."""
     return {
         "adadelta": lambda: train.AdadeltaOptimizer(rate, rho=0.95, epsilon=1.0),
         "adagrad": lambda: train.AdagradOptimizer(rate, initial_accumulator_value=0.1),
@@ -104,7 +107,7 @@ def make_optimizer(train, name, rate):
 
 
 class TensorFlow:
-    """One training in a graph of its own."""
+    """One training by TensorFlow, in a graph of its own."""
 
     def __init__(self, weights, optimizer, num_images, rate=0.01):
         import tensorflow as tf
@@ -163,12 +166,13 @@ class TensorFlow:
 
 
 def first_difference(carole, peer):
-    """The largest relative one of the first losses; infinite when one run ended before."""
+    """Returns the largest relative difference of the first losses, or infinity if one run ended earlier."""
     a, b = np.array(carole[:COMPARED]), np.array(peer[:COMPARED])
     return float("inf") if len(a) != len(b) else float(np.max(np.abs(a - b) / np.abs(b)))
 
 
 def one_bit_aside(weights, seed):
+    """Returns weights that all differ by one bit, up or down at random."""
     random = np.random.default_rng(seed)
 
     def move(values):
@@ -178,20 +182,20 @@ def one_bit_aside(weights, seed):
 
 
 def neighbors(weights, optimizer, num_images, train, *rate):
-    """TensorFlow's first losses where it begins one bit aside."""
+    """Returns TensorFlow's first losses for each neighbor of the initial weights."""
     return [TensorFlow(one_bit_aside(weights, seed), optimizer, num_images, *rate).train(*train, COMPARED)
             for seed in range(NEIGHBORS)]  # fmt: skip
 
 
 def compare(carole, optimizer, weights, steps, train, test):
-    """Trains both; one row of the table, and whether they do alike."""
+    """Trains with both programs, prints a row of the table, and returns whether they agree."""
     ours = carole.train(optimizer, f"--optimizer={optimizer}", f"--max_number_of_steps={steps}")
     peer = TensorFlow(weights, optimizer, len(train[0]))
     theirs = peer.train(*train, steps)
-    beside = neighbors(weights, optimizer, len(train[0]), train)
-    own = max(first_difference(losses, theirs) for losses in beside)
+    neighbor_losses = neighbors(weights, optimizer, len(train[0]), train)
+    own = max(first_difference(losses, theirs) for losses in neighbor_losses)
     first = first_difference(ours, theirs)
-    nearest = min(first, *(first_difference(ours, losses) for losses in beside))
+    nearest = min(first, *(first_difference(ours, losses) for losses in neighbor_losses))
     if len(ours) < steps or len(theirs) < steps:
         alike = (len(ours) < steps) == (len(theirs) < steps)
         ends = f"ended after {len(ours)} and {len(theirs)} steps"
@@ -207,12 +211,12 @@ def compare(carole, optimizer, weights, steps, train, test):
 
 
 def write_golden(weights, train):
-    """At TF-Slim's rate, and at one that lets roundings fade."""
+    """Writes the golden losses at TF-Slim's learning rate, and at a lower one, at which rounding errors do not grow."""
     runs = []
     for rate, name in itertools.product(GOLDEN_RATES, OPTIMIZERS):
         losses = TensorFlow(weights, name, GOLDEN_IMAGES, rate).train(*train, COMPARED)
-        own = max(first_difference(beside, losses)
-                  for beside in neighbors(weights, name, GOLDEN_IMAGES, train, rate))  # fmt: skip
+        own = max(first_difference(neighbor_losses, losses)
+                  for neighbor_losses in neighbors(weights, name, GOLDEN_IMAGES, train, rate))  # fmt: skip
         runs.append({"optimizer": name, "learning_rate": rate, "losses": [round(loss, 5) for loss in losses],
                      "own_difference": float(f"{own:.1e}")})  # fmt: skip
     with open(GOLDEN, "w") as file:
@@ -224,12 +228,12 @@ def write_golden(weights, train):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("optimizers", nargs="*", metavar="OPTIMIZER", default=OPTIMIZERS, help=", ".join(OPTIMIZERS))
-    parser.add_argument("--steps", type=int, default=3750, help="of 32 images: two epochs")
+    parser.add_argument("--steps", type=int, default=3750, help="steps of 32 images; 3750 are two epochs")
     parser.add_argument("--carole", default=f"{ROOT}/build/carole", help="the program")
-    parser.add_argument("--golden", action="store_true", help=f"writes {os.path.basename(GOLDEN)}")
+    parser.add_argument("--golden", action="store_true", help=f"write {os.path.basename(GOLDEN)}")
     options = parser.parse_args()
     if unknown := set(options.optimizers) - set(OPTIMIZERS):
-        parser.error(f"no such optimizer: {', '.join(sorted(unknown))}")
+        parser.error(f"OPTIMIZER: got {', '.join(sorted(unknown))}, want some of {', '.join(OPTIMIZERS)}")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     images = GOLDEN_IMAGES if options.golden else 0
     train, test = read_idx("train", images), read_idx("t10k", 0)

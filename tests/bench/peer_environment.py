@@ -1,7 +1,7 @@
-"""Fills the virtual environment whose interpreter runs this with the peers that peers.py measures.
+"""Installs the peers that peers.py measures into the virtual environment whose interpreter runs this script.
 
-PyTorch's wheel is the CUDA build; it runs on a CPU, but its CUDA libraries must load. Where a CUDA 13 toolkit lies
-in /usr/local, only the libraries that the toolkit lacks are installed; elsewhere PyTorch brings all of them.
+PyTorch's wheel is the CUDA build. It runs on a CPU, but its CUDA libraries must be loadable. If /usr/local has a CUDA
+13 toolkit, only the libraries that the toolkit lacks are installed. Otherwise PyTorch's wheels bring all of them.
 """
 
 import glob
@@ -26,13 +26,13 @@ def pip(*arguments):
 
 
 def cuda_folder():
-    """The folder of a CUDA 13 toolkit's libraries, or None."""
+    """Returns the folder with the libraries of a CUDA 13 toolkit, or None."""
     found = sorted(glob.glob("/usr/local/cuda*/lib*/libcudart.so.13"))
     return os.path.dirname(found[0]) if found else None
 
 
 def missing_libraries(torch_folder, cuda):
-    """Names of shared libraries that PyTorch's own do not find; the GPU driver's is not needed on a CPU."""
+    """Returns the shared libraries that PyTorch needs and that are missing, except the driver's, which a CPU needs not."""
     libraries = glob.glob(os.path.join(torch_folder, "lib", "*.so"))
     env = dict(os.environ, LD_LIBRARY_PATH=f"{cuda}:{os.path.join(torch_folder, 'lib')}")
     text = subprocess.run(["ldd", *libraries], env=env, text=True, capture_output=True, check=True).stdout
@@ -41,7 +41,7 @@ def missing_libraries(torch_folder, cuda):
 
 
 def wheel_with(start):
-    """The requirement of PyTorch whose name begins with `start`, with its version where PyTorch pins one."""
+    """Returns PyTorch's requirement whose name begins with `start`, including the version if PyTorch pins one."""
     for requirement in importlib.metadata.requires("torch"):
         if requirement.startswith(start):
             return requirement.split(";")[0].strip()
@@ -56,7 +56,7 @@ def main():
         return
     pip("--no-deps", TORCH)
     folder = os.path.join(os.path.dirname(importlib.metadata.distribution("torch").locate_file("torch/version.py")))
-    wheels = [wheel_with("nvidia-nccl")]  # PyTorch calls functions that a toolkit's older NCCL may lack
+    wheels = [wheel_with("nvidia-nccl")]  # the toolkit's NCCL may be too old for PyTorch
     for library in missing_libraries(folder, cuda):
         stem = re.match(r"[^.]+?(?=_|\.)", library).group()
         if stem not in WHEEL_OF:

@@ -1,19 +1,19 @@
-"""What the peers have to train: the same nets, sizes and hyper-parameters as `carole bench train`.
+"""What the peers train: the same nets, sizes and hyper-parameters as `carole bench train`.
 
-TF-Slim's ResNet puts the stride of a block into its last unit, on the 3x3 convolution, and shortens the shortcut
-by picking every second pixel; the peers build exactly that, so that all do the same arithmetic.
+TF-Slim's ResNet has the stride of a block in its last unit, on the 3x3 convolution. The shortcut there takes every
+second pixel. The peers build exactly the same, so that all programs do the same arithmetic.
 """
 
 import sys
 
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
-WEIGHT_DECAY = 4e-5  # on kernels only
+WEIGHT_DECAY = 4e-5  # of convolution and matrix weights only
 BATCH_NORM_DECAY = 0.997
 BATCH_NORM_EPSILON = 1.001e-5
 LENET_KEEP = 0.5
 
-# `batch`: of a training on CPUs.
+# `batch` is the batch size for trainings on CPUs.
 NETS = {
     "resnet_v1_50": {"size": 224, "channels": 3, "classes": 1000, "batch": 16, "parameters": 25_557_032},
     "lenet": {"size": 28, "channels": 1, "classes": 10, "batch": 64, "parameters": 3_274_634},
@@ -26,9 +26,9 @@ VGG_16_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels, c
 
 
 def check_parameters(name, count):
-    """Ends the benchmark of a peer whose net is not carole's."""
+    """Exits if a peer's net has not as many parameters as carole's."""
     if count != NETS[name]["parameters"]:
-        sys.exit(f"[bench] {name}: got {count} parameters, want {NETS[name]['parameters']}: not the same work")
+        sys.exit(f"[bench] {name}: wrong net: got {count} parameters, want {NETS[name]['parameters']}")
 
 
 def resnet_units():

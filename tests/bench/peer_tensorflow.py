@@ -1,4 +1,4 @@
-"""TensorFlow as fast as it goes on a CPU: tf.function without XLA, fused batch norm, fused momentum, oneDNN on."""
+"""TensorFlow with its fastest settings for a CPU: tf.function without XLA, fused batch norm and momentum, oneDNN on."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ import peer_nets as nets
 
 
 class Net:
-    """Holds the variables; `kernels` are those with weight decay. Activations are NHWC, which TensorFlow's CPU needs."""
+    """Holds the variables; those in `kernels` have weight decay. Activations are NHWC, as TensorFlow needs on a CPU."""
 
     def __init__(self):
         self.trainable, self.kernels, self.moving = [], [], []

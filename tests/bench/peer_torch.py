@@ -1,4 +1,4 @@
-"""PyTorch as fast as it goes on a CPU: eager, channels_last, fused SGD; see peers.py for threads and allocator."""
+"""PyTorch with its fastest settings for a CPU: eager, channels_last, fused SGD. peers.py sets threads and allocator."""
 
 import torch
 
@@ -11,8 +11,9 @@ NETS = torch_nets.NETS
 def prepare(name, batch, threads, parallel=lambda net: net, bf16=False):
     """Returns (version, a function that runs one training step and returns its loss).
 
-    `parallel` makes the net one of several ranks' (DistributedDataParallel). bf16: by autocast, which keeps weights and
-    losses in fp32."""
+    `parallel` wraps the net for training on several ranks (DistributedDataParallel). `bf16` uses autocast, which keeps
+    weights and losses in fp32.
+    """
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     torch.manual_seed(1)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Training speed of carole beside PyTorch and TensorFlow: same nets, same machine, same threads, interleaved.
+"""Compares the training speed of carole, PyTorch and TensorFlow: same nets, same machine, same threads, interleaved.
 
     ./run bench                                     five nets, 2 threads, 5 rounds
     ./run bench --nets=lenet --rounds=9 --json=out.json
-    ./run bench --precision=bf16                    beside PyTorch's autocast
+    ./run bench --precision=bf16                    compares with PyTorch's autocast
 
-Every measurement is a process of its own, in the order A B C A B C ...; the table shows medians over the rounds.
-Synthetic input made once, momentum, L2 on kernels, batch norm in training mode. Each contender runs as its
-makers advise for a CPU (the environment is in `environment` below) and on the same cores. A contender whose
-parameter count is not the net's is refused: it would not do the same work.
+Each measurement is a separate process, in the order A B C A B C ...; the table shows medians over the rounds. Input is
+synthetic and made once. The optimizer is momentum with L2 regularization of weights; batch norm is in training mode.
+Each contender runs with the settings that its makers recommend for a CPU (see `environment` below), on the same cores.
+A contender whose net has another number of parameters is refused, since it would not do the same work.
 """
 
 import argparse
@@ -30,13 +30,13 @@ import peer_nets
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONTENDERS = ("carole", "torch", "tensorflow")
-NOT_WRITTEN = {("inception_v3", "tensorflow")}  # left out
+NOT_IMPLEMENTED = {("inception_v3", "tensorflow")}  # skipped
 STEPS = {"lenet": (200, 20)}  # timed, warm-up
 LARGE_NET_STEPS = (8, 2)
 
 
 def time_steps(step, batch, steps, warmup):
-    """The median time of a training step of this process."""
+    """Returns the median time of a training step in this process, the speed, and the time of each step's end."""
     for _ in range(max(warmup, 1)):
         loss = step()
     seconds, ends = [], []
@@ -46,7 +46,7 @@ def time_steps(step, batch, steps, warmup):
         ends.append(time.monotonic())
         seconds.append(ends[-1] - start)
     if not math.isfinite(loss):
-        sys.exit(f"[bench] loss is {loss}, want a finite number")
+        sys.exit(f"[bench] loss: got {loss}, want a finite number")
     median = statistics.median(seconds)
     return {"step_ms_median": 1000 * median, "images_per_second": batch / median, "step_ends_s": ends}
 
@@ -61,6 +61,7 @@ def worker(args):
 
 
 def cores(threads):
+    """Returns the cores for this many threads."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < threads:
         sys.exit(f"[bench] --threads: got {threads}, want at most {len(allowed)}, the cores this process may use")
@@ -68,7 +69,7 @@ def cores(threads):
 
 
 def environment(contender, threads):
-    """The variables with which each contender is fastest; carole needs none."""
+    """Returns the environment in which a contender is fastest; carole needs no settings."""
     env = dict(os.environ)
     if contender == "carole":
         return env
@@ -77,7 +78,7 @@ def environment(contender, threads):
     env["GOMP_CPU_AFFINITY"] = " ".join(str(c) for c in cores(threads))
     tcmalloc = sorted(glob.glob("/usr/lib/*-linux-gnu/libtcmalloc_minimal.so.4"))
     if not tcmalloc:
-        sys.exit("[bench] libtcmalloc_minimal.so.4: not found; install libtcmalloc-minimal4")
+        sys.exit("[bench] libtcmalloc_minimal.so.4: not found; run apt-get install libtcmalloc-minimal4")
     env["LD_PRELOAD"] = tcmalloc[0]
     cuda = peer_environment.cuda_folder()
     if contender == "torch" and cuda:
@@ -98,32 +99,32 @@ def command(contender, net, args):
             "--warmup_steps", str(warmup)]  # fmt: skip
 
 
-def is_written(net, contender, precision):
-    return (net, contender) not in NOT_WRITTEN and (contender != "tensorflow" or precision == "fp32")
+def is_implemented(net, contender, precision):
+    return (net, contender) not in NOT_IMPLEMENTED and (contender != "tensorflow" or precision == "fp32")
 
 
 def contenders_of(net, args):
-    return [contender for contender in args.contenders if is_written(net, contender, args.precision)]
+    return [contender for contender in args.contenders if is_implemented(net, contender, args.precision)]
 
 
 def mpi_environment():
-    """Open MPI runs as root only when told so twice."""
+    """Returns the environment for mpirun. Open MPI runs as root only if both variables are set."""
     return dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
 def add_job_arguments(parser):
-    """Flags of benchmarks whose measurements are jobs of several ranks."""
-    parser.add_argument("--timeout", type=int, default=600, help="seconds for one measurement")
-    parser.add_argument("--json", metavar="FILE", help="write all measurements there")
+    """Adds the flags of benchmarks whose measurements are jobs with several ranks."""
+    parser.add_argument("--timeout", type=int, default=600, help="time limit of one measurement, in seconds")
+    parser.add_argument("--json", metavar="FILE", help="write all measurements to this file")
     parser.add_argument("--carole", default=os.path.join(HERE, "..", "..", "build", "carole"))
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
 
 
 def begin(args):
-    """Says what machine it is, once the program is found."""
+    """Checks that the program exists, and prints what machine this is."""
     if not os.access(args.carole, os.X_OK):
-        sys.exit(f"[bench] {args.carole}: not there; run ./run build")
+        sys.exit(f"[bench] --carole={args.carole}: not found; run ./run build")
     print(f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start", flush=True)
 
 
@@ -152,7 +153,7 @@ def measure(contender, net, args):
 
 
 def parameters_in_summary(carole, net):
-    """Those of the net, and of the auxiliary head that it has in training."""
+    """Returns the number of parameters of the net, including the auxiliary head that it has in training."""
     command = [carole, "model", "summary", net, f"--num_classes={peer_nets.NETS[net]['classes']}"]
     text = subprocess.run(command, text=True, capture_output=True, check=True).stdout
     return sum(int(count) for count in re.findall(r"(\d+) trainable parameters", text))
@@ -165,7 +166,7 @@ def processor():
 
 
 def summarize(results, net, args):
-    """Prints the net's table; returns its rows."""
+    """Prints the table of a net, and returns its rows."""
     spec, rows = peer_nets.NETS[net], []
     for contender in contenders_of(net, args):
         runs = [r for r in results if r["net"] == net and r["contender"] == contender]
@@ -196,9 +197,9 @@ def parse_arguments():
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="timed steps of one measurement")
-    parser.add_argument("--warmup_steps", type=int, help="steps before them, at least 1")
-    parser.add_argument("--timeout", type=int, default=600, help="seconds for one measurement")
-    parser.add_argument("--json", metavar="FILE", help="write all measurements and medians there")
+    parser.add_argument("--warmup_steps", type=int, help="steps before the timed steps, at least 1")
+    parser.add_argument("--timeout", type=int, default=600, help="time limit of one measurement, in seconds")
+    parser.add_argument("--json", metavar="FILE", help="write all measurements and medians to this file")
     parser.add_argument("--carole", default=os.path.join(HERE, "..", "..", "build", "carole"))
     parser.add_argument("--worker", choices=CONTENDERS[1:], help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -216,11 +217,11 @@ def main():
         worker(args)
         return
     if "carole" in args.contenders and not os.access(args.carole, os.X_OK):
-        sys.exit(f"[bench] {args.carole}: not there; run ./run build")
+        sys.exit(f"[bench] --carole={args.carole}: not found; run ./run build")
     print(f"{processor()}, {args.threads} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start")
     for net, contender in itertools.product(args.nets, args.contenders):
-        if not is_written(net, contender, args.precision):
-            print(f"skipped: {net} in {args.precision} by {contender}: not written for it here")
+        if not is_implemented(net, contender, args.precision):
+            print(f"skipped: {net} in {args.precision} by {contender}: not implemented here")
     results, rows = [], []
     for net in args.nets:
         for i in range(args.rounds):

@@ -1,5 +1,8 @@
-"""Carole's random numbers, order of images and dropout, written anew from what src/core/rng.h, io/records/sharding.h and
-src/backend/dropout_mask.h say: who trains beside carole can so see the same images and keep the same activations."""
+"""An independent implementation of carole's random numbers, order of images and dropout masks.
+
+It follows src/core/rng.h, io/records/sharding.h and src/backend/dropout_mask.h. So a training in another framework can
+see the same images, and keep the same activations, as carole does.
+"""
 
 import numpy as np
 
@@ -15,7 +18,7 @@ def split_mix(z):
 
 
 def stream_words(seed, purpose, a, b, first_block, blocks):
-    """The words of these blocks of the stream (a, b), in order: Philox4x32-10."""
+    """Returns the words of these blocks of the stream (a, b), in order, by Philox4x32-10."""
     key = split_mix((split_mix(seed ^ (purpose << 56)) + a) & MASK64)
     k0, k1 = key & MASK32, key >> 32
     block = np.arange(first_block, first_block + blocks, dtype=np.uint64)
@@ -29,7 +32,7 @@ def stream_words(seed, purpose, a, b, first_block, blocks):
 
 
 def epoch_order(seed, epoch, count):
-    """The images of an epoch in the order in which they are visited."""
+    """Returns the indexes of the images of an epoch, in the order in which they are visited."""
     words = iter(stream_words(seed, SHUFFLE, epoch, 0, 0, count // 2 + 64).tolist())
 
     def below(bound):  # Lemire 2019
@@ -46,7 +49,7 @@ def epoch_order(seed, epoch, count):
 
 
 def dropout_mask(seed, step, layer, first_sample, shape, keep):
-    """1/keep for the activations that stay, 0 for others; shape (rows, features), a multiple of 4 features."""
+    """Returns 1/keep for activations that are kept and 0 for others. shape: (rows, features); features % 4 must be 0."""
     rows, features = shape
     words = stream_words(seed, DROPOUT, step, layer, first_sample * features // 4, rows * features // 4)
     kept = (words >> np.uint32(8)) < np.ceil(keep * 2**24)

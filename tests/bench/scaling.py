@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""What training together costs: N ranks of one thread beside N trainings of one rank that run at the same time.
+"""Measures scaling efficiency: N ranks with one thread each, compared with N independent trainings at the same time.
 
     ./run bench-scaling                             2 ranks, three nets
     ./run bench-scaling --nets=resnet_v1_50 --turns=30 --json=out.json
     ./run bench-scaling --link=1gbit                each rank on a host of its own (as root, network namespaces)
     ./run bench-scaling --nets=vgg_16 --bucket_plan=fixed --beside=in_step --turns=5    a slow net, in less time
 
-Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
-the same with DistributedDataParallel over gloo, for the nets of peer_nets.py.
+Both modes use the same cores, one for each rank, so that the ratio shows communication and waiting only. PyTorch is
+measured in the same way, with DistributedDataParallel over gloo, for the nets of peer_nets.py.
 
-A step of several ranks lasts as long as the slowest of them takes, whatever its sums cost, and a core that others
-disturb is now and then slow. A third way shows how much that is: ranks that keep step but sum no gradients (local SGD).
+A step of several ranks lasts as long as its slowest rank, even if reductions cost nothing, and a core that other
+programs use is slow now and then. A third mode shows this effect: ranks that stay in step but do not reduce gradients
+(local SGD).
 
-Machines drift by more than what is measured. So all ways are started once and take turns of some seconds: one runs
-while the processes of the others are stopped (SIGSTOP). A turn counts the steps that lie in it whole but for the first,
-whose caches are cold. A ratio is the median over neighboring turns, with its standard error.
+The speed of a machine drifts by more than the effect that is measured. So all modes are started once and take turns of
+some seconds: one mode runs while the processes of the others are stopped (SIGSTOP). A turn counts the steps that lie
+completely inside it, except the first one, whose caches are cold. A ratio is the median over neighboring turns, with
+its standard error.
 """
 
 import argparse
@@ -36,16 +38,16 @@ import peers
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import hosts  # noqa: E402
 
-# Batch of each rank, unless --batch_size says another.
+# Batch size of each rank, unless --batch_size is given.
 NETS = {name: net["batch"] for name, net in peer_nets.NETS.items()}
 WARMUP_STEPS = 3
-MIN_STEPS = 4.5  # of a turn: three end in it, and the others may be slower
-TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/reducer/bucket_tuner.h)
-BESIDE = {"alone": "alone, summed", "in_step": "in step without sums"}  # what ranks are measured beside
+MIN_STEPS = 4.5  # length of a turn in steps: at least three must end in it, and other modes may be slower
+TUNING_STEPS = 30  # about as many steps as the bucket tuner needs first (collectives/reducer/bucket_tuner.h)
+BASELINES = {"alone": "independent trainings", "in_step": "ranks, no reductions"}  # what ranks are compared with
 
 
 def torch_rank(args):
-    """One process of PyTorch's: alone, or with --store one rank of several."""
+    """Trains in one PyTorch process: alone, or with --store as one of several ranks."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -60,11 +62,11 @@ def torch_rank(args):
     print(json.dumps(peers.time_steps(step, NETS[net], args.steps, WARMUP_STEPS)), flush=True)
     if args.store:
         dist.destroy_process_group()
-        os._exit(0)  # gloo's threads may abort the interpreter's end
+        os._exit(0)  # gloo's threads may abort the process at a normal exit
 
 
 def descendants(pid):
-    """The process and all that it has started."""
+    """Returns the process and all its descendants."""
     found = [pid]
     for parent in found:
         for children in glob.glob(f"/proc/{parent}/task/*/children"):
@@ -77,7 +79,7 @@ def descendants(pid):
 
 
 class Group:
-    """Processes that run at the same time, each on a core of its own where there are several commands."""
+    """Processes that run at the same time. If there are several commands, each gets a core of its own."""
 
     def __init__(self, commands, env, batch):
         self.commands, self.batch, self.turns = commands, batch, []
@@ -100,6 +102,7 @@ class Group:
                     pass
 
     def take_turn(self, seconds):
+        """Lets the processes run for some seconds."""
         start = time.monotonic()
         self.signal(signal.SIGCONT)
         time.sleep(seconds)
@@ -107,9 +110,9 @@ class Group:
         self.turns.append((start, time.monotonic()))
 
     def finish(self, timeout):
-        """Lets all end; images per second of each turn, None for those with too few steps."""
+        """Waits for all processes. Returns the images per second of each turn, or None for a turn with too few steps."""
         self.signal(signal.SIGCONT)
-        self.ends = []  # of the steps of each job
+        self.ends = []  # for each job, the times at which its steps ended
         for command, job in zip(self.commands, self.jobs):
             out, err = job.communicate(timeout=timeout)
             result = peers.last_json(out)
@@ -130,7 +133,7 @@ class Group:
 
 @contextlib.contextmanager
 def linked_hosts(args):
-    """A host for each rank where --link asks for them, else None."""
+    """Provides a host for each rank if --link is given, else None."""
     if not args.link:
         yield None
         return
@@ -144,7 +147,7 @@ def linked_hosts(args):
 
 
 def training(net, who, args, steps, warmup_steps=WARMUP_STEPS):
-    """Command and environment of one training on one core."""
+    """Returns the command and the environment of one training on one core."""
     if who == "carole":
         return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={NETS[net]}", "--threads=1",
                 f"--steps={steps}", f"--warmup_steps={warmup_steps}", f"--wire_dtype={args.wire_dtype}",
@@ -157,7 +160,7 @@ def training(net, who, args, steps, warmup_steps=WARMUP_STEPS):
 
 
 def time_step(net, who, args):
-    """Seconds, of a short training."""
+    """Returns the seconds of a step, measured by a short training."""
     train, env = training(net, who, args, 3)
     alone = Group([train], env, NETS[net])
     alone.finish(args.timeout)
@@ -166,7 +169,7 @@ def time_step(net, who, args):
 
 
 def start(net, who, args, steps, folder, machines):
-    """All ways by name: as ranks and, beside them, alone or, of carole, as ranks that sum nothing."""
+    """Starts all modes and returns them by name: ranks, independent trainings, and (carole only) ranks without reductions."""
     batch = NETS[net]
     train, env = training(net, who, args, steps)
     if who == "carole":
@@ -178,9 +181,9 @@ def start(net, who, args, steps, folder, machines):
         tuning_steps = TUNING_STEPS if args.bucket_plan == "auto" else 0
         still, _ = training(net, who, args, steps, WARMUP_STEPS + tuning_steps)
         ways = {"ranks": as_ranks(*train)}
-        if "alone" in args.beside:
+        if "alone" in args.baselines:
             ways["alone"] = Group([still] * args.ranks, env, batch)
-        if "in_step" in args.beside:
+        if "in_step" in args.baselines:
             ways["in_step"] = as_ranks(*still, f"--local_sgd_steps={10 * steps}")
         return ways
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
@@ -191,7 +194,7 @@ def start(net, who, args, steps, folder, machines):
 
 
 def measure(net, who, args):
-    """Speeds of neighboring turns, by the names of start()."""
+    """Returns the speeds of neighboring turns, by the names that start() uses."""
     step_s = time_step(net, who, args)
     turn_s = max(args.seconds, MIN_STEPS * step_s)
     steps = math.ceil(args.turns * turn_s / step_s)
@@ -204,20 +207,20 @@ def measure(net, who, args):
                 for group in groups:
                     group.take_turn(turn_s)
                 if time.monotonic() > deadline:
-                    sys.exit(f"[bench] {net} {who}: got no end in {args.timeout} s, want a longer --timeout")
+                    sys.exit(f"[bench] {net} {who}: not finished after {args.timeout} s; use a longer --timeout")
             speeds = [group.finish(args.timeout) for group in groups]
         finally:
             for group in groups:
                 group.signal(signal.SIGKILL)
     turns = [dict(zip(ways, turn)) for turn in zip(*speeds) if all(turn)]
     if len(turns) < 3:
-        sys.exit(f"[bench] {net} {who}: got {len(turns)} turns with steps in all ways, want 3; use more --turns")
+        sys.exit(f"[bench] {net} {who}: got {len(turns)} turns with enough steps in all modes, want 3; use more --turns")
     return turns
 
 
 def ratio(turns, above, below):
     ratios = [turn[above] / turn[below] for turn in turns]
-    error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median of normal values
+    error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # standard error of the median of normal values
     return {"ratio": statistics.median(ratios), "error": error}
 
 
@@ -226,13 +229,13 @@ def summarize(net, who, turns):
     median = lambda way: f"{statistics.median(turn[way] for turn in turns):8.2f} images/s"
     words = lambda r: f"{r['ratio']:.3f} +- {r['error']:.3f}"
     print(f"{net:14}batch {NETS[net]:3}  {who:8}{'as ranks':22}{median('ranks')}   ({len(turns)} turns)", flush=True)
-    _, *beside = turns[0]
-    for way in beside:
+    _, *baselines = turns[0]
+    for way in baselines:
         row[way] = ratio(turns, "ranks", way)
-        print(f"{'':33}{BESIDE[way]:22}{median(way)}   ratio {words(row[way])}", flush=True)
-    if row.keys() >= BESIDE.keys():
+        print(f"{'':33}{BASELINES[way]:22}{median(way)}   ratio {words(row[way])}", flush=True)
+    if row.keys() >= BASELINES.keys():
         row["in_step_of_alone"] = ratio(turns, "in_step", "alone")
-        print(f"{'':33}these beside those    {'':17}   ratio {words(row['in_step_of_alone'])}", flush=True)
+        print(f"{'':33}no reductions / independent{'':12}   ratio {words(row['in_step_of_alone'])}", flush=True)
     return row
 
 
@@ -242,20 +245,20 @@ def parse_arguments():
                         help="comma-separated")  # fmt: skip
     parser.add_argument("--contenders", type=lambda text: text.split(","), default=["carole", "torch"])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--batch_size", type=int, help="of each rank")
-    parser.add_argument("--turns", type=int, default=20, help="of each way")
+    parser.add_argument("--batch_size", type=int, help="batch size of each rank")
+    parser.add_argument("--turns", type=int, default=20, help="turns of each mode")
     parser.add_argument("--seconds", type=float, default=9,
-                        help="of a turn, more where steps are long; from 10 on carole speaks of a stall")  # fmt: skip
-    parser.add_argument("--link", help="a host for each rank, with links of this rate, 1gbit")
-    parser.add_argument("--beside", type=lambda text: text.split(","), default=list(BESIDE),
-                        help=f"what carole's ranks are measured beside: {', '.join(BESIDE)}")  # fmt: skip
-    parser.add_argument("--bucket_plan", default="auto", help="of carole; fixed spares slow nets the tuning")
-    parser.add_argument("--wire_dtype", default="fp32", help="of carole's sums between hosts: fp32 or bf16")
+                        help="length of a turn, longer if steps are long; from 10 s on, carole reports a stall")  # fmt: skip
+    parser.add_argument("--link", help="run each rank on a host of its own, with links of this rate, for example 1gbit")
+    parser.add_argument("--beside", dest="baselines", type=lambda text: text.split(","), default=list(BASELINES),
+                        help=f"what carole's ranks are compared with: {', '.join(BASELINES)}")  # fmt: skip
+    parser.add_argument("--bucket_plan", default="auto", help="carole's --bucket_plan; fixed saves slow nets the tuning")
+    parser.add_argument("--wire_dtype", default="fp32", help="type of carole's reductions between hosts: fp32 or bf16")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
     args = parser.parse_args()
-    if not {*args.beside} <= BESIDE.keys():
-        parser.error(f"--beside: got {','.join(args.beside)}, want some of {', '.join(BESIDE)}")
+    if not {*args.baselines} <= BASELINES.keys():
+        parser.error(f"--beside: got {','.join(args.baselines)}, want some of {', '.join(BASELINES)}")
     if args.batch_size:
         NETS.update(dict.fromkeys(args.nets, args.batch_size))
     return args
@@ -263,7 +266,7 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("[bench] ended by SIGTERM"))  # and what was started with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("[bench] ended by SIGTERM"))  # an exit also stops all processes
     if args.rank is not None:
         torch_rank(args)
         return

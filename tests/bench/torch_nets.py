@@ -1,4 +1,4 @@
-"""The nets of peer_nets.py for PyTorch, with the layers and parameters that carole's have (TF-Slim's)."""
+"""The nets of peer_nets.py for PyTorch, with the same layers and parameters as carole's nets (those of TF-Slim)."""
 
 import torch
 import torch.nn.functional as F
@@ -102,14 +102,14 @@ def mobilenet_v2(classes):
 
 
 def conv(c_in, c_out, kernel, stride=1, same=True):
-    """Inception's: batch norm without gamma, ReLU."""
+    """A convolution of Inception: batch norm without gamma, then ReLU."""
     sides = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     padding = tuple(side // 2 for side in sides) if same else 0
     return conv_bn(c_in, c_out, sides, stride, padding, decay=0.9997, gamma=False, activation=nn.ReLU)
 
 
 class Branches(nn.Module):
-    """Its parts side by side, their results concatenated."""
+    """Applies all parts to the same input, and concatenates their results."""
 
     def __init__(self, *parts):
         super().__init__()
@@ -172,7 +172,7 @@ def block_c(c):
 
 
 class InceptionV3(nn.Module):
-    """Returns the logits, and those of the auxiliary head."""
+    """Returns the logits of the net and of its auxiliary head."""
 
     def __init__(self, classes):
         super().__init__()
@@ -205,8 +205,11 @@ NETS = {
 
 
 def make_net(name):
-    """With the first weights that carole's has: PyTorch's own let biases outweigh what VGG's last layers compute, and a GPU
-    draws less power, and so may clock higher, where numbers hardly differ."""
+    """Returns a net with the same distribution of initial weights as carole's.
+
+    With PyTorch's own initial weights, biases outweigh what VGG's last layers compute. A GPU draws less power if
+    numbers hardly differ, and may then run at a higher clock.
+    """
     net = NETS[name](peer_nets.NETS[name]["classes"])
     for module in net.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
@@ -218,7 +221,7 @@ def make_net(name):
 
 
 def loss_of(outputs, labels):
-    """As carole weighs it: an auxiliary head counts 0.4."""
+    """Returns the loss, in which an auxiliary head has the weight 0.4, as in carole."""
     if not isinstance(outputs, tuple):
         return F.cross_entropy(outputs, labels)
     return F.cross_entropy(outputs[0], labels) + 0.4 * F.cross_entropy(outputs[1], labels)

@@ -1,4 +1,4 @@
-// What is wrong with the world ends a run with one clear line and the right exit code.
+// Bad data, files and flags end a run with one clear line and the right exit code.
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class BadInputTest : public CliTest {
  protected:
-  // Every record is read once.
+  // Trains one epoch, so that every record is read.
   ProcessResult TrainAnEpoch(const Words& more = {}, int ranks = 1) {
     Words words{"--batch_size=100", "--max_number_of_steps=4"};
     words.insert(words.end(), more.begin(), more.end());
@@ -26,13 +26,13 @@ class BadInputTest : public CliTest {
   std::string good_;
 };
 
-TEST_F(BadInputTest, MissingFolder) {
+TEST_F(BadInputTest, NamesAMissingDataFolder) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=/no/such/folder"}), 65, {"/no/such/folder"}));
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=" + data_dir_ + "/labels.txt"}), 65,
                         {data_dir_ + "/labels.txt: no file matches mnist_train.tfrecord"}));
 }
 
-TEST_F(BadInputTest, FoldersThatCannotBeMade) {
+TEST_F(BadInputTest, NamesFoldersThatCannotBeMade) {
   const std::string nowhere = train_file_ + "/x";
   for (const std::string flag : {"--train_dir=", "--log_dir="})
     EXPECT_TRUE(FailsWith(TrainAnEpoch({flag + nowhere}), 74, {nowhere, "cannot make the folder"}));
@@ -45,31 +45,31 @@ TEST_F(BadInputTest, FoldersThatCannotBeMade) {
                         {nowhere, "cannot make the folder"}));
 }
 
-TEST_F(BadInputTest, EmptyShard) {
+TEST_F(BadInputTest, NamesAnEmptyShard) {
   WriteFile(train_file_, "");
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "empty"}));
 }
 
-TEST_F(BadInputTest, TruncatedRecord) {
+TEST_F(BadInputTest, NamesATruncatedRecord) {
   WriteFile(train_file_, good().substr(0, good().size() - 5));
   const std::string offset = std::to_string(OffsetOfRecord(good(), 299));
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 299", "byte " + offset}));
 }
 
-TEST_F(BadInputTest, FlippedBitInLength) {
+TEST_F(BadInputTest, NamesARecordWithABadLength) {
   const size_t offset = OffsetOfRecord(good(), 17);
   FlipBit(train_file_, offset);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65,
                         {train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
 }
 
-TEST_F(BadInputTest, FlippedBitInDataOnTwoRanks) {
+TEST_F(BadInputTest, NamesARecordWithBadDataOnTwoRanks) {
   const size_t offset = OffsetOfRecord(good(), 17);
   FlipBit(train_file_, offset + 12 + 60);
   const ProcessResult result = TrainAnEpoch({}, 2);
   EXPECT_TRUE(FailsWith(
       result, 65, {"[rank ", train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
-  EXPECT_LT(result.seconds, 45) << "not by the deadline of 60 s";
+  EXPECT_LT(result.seconds, 45) << "the job must not wait for the deadline of 60 s";
 }
 
 TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
@@ -81,13 +81,13 @@ TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
        {"skipped: ", "record 17 at byte ", "record 250 at byte ",
         "epoch 0: 298 records seen, 2 skipped (2 damaged records), 0 duplicated"})
     EXPECT_THAT(enough.err, ::testing::HasSubstr(text));
-  train_dir_ += "_again";  // with this seed each rank has one of them
+  train_dir_ += "_again";  // with seed 3 each rank has one bad record
   EXPECT_TRUE(
       FailsWith(TrainAnEpoch({"--max_bad_records=1", "--max_number_of_steps=2", "--seed=3"}, 2), 65,
                 {"too many bad records: got 2 over all ranks", "--max_bad_records"}));
 }
 
-TEST_F(BadInputTest, BudgetIsOfAnEpochThatARestartCuts) {
+TEST_F(BadInputTest, BudgetCountsTheWholeEpochAcrossRestarts) {
   FlipBit(train_file_, OffsetOfRecord(good(), 17) + 12 + 60);
   FlipBit(train_file_, OffsetOfRecord(good(), 250));
   const Words few = {"--batch_size=10", "--max_bad_records=2"};
@@ -105,7 +105,8 @@ TEST_F(BadInputTest, BudgetIsOfAnEpochThatARestartCuts) {
                                                 "records), 0 duplicated"));
     }
   }
-  // The last checkpoint was of the epoch's end: the next one begins without a bad record.
+  // The last checkpoint was written at the end of the epoch, so the next epoch begins with 0 bad
+  // records.
   const ProcessResult next = train(60, {});
   EXPECT_EQ(next.exit_code, 0) << next.err;
   EXPECT_THAT(next.err, ::testing::HasSubstr("epoch 1: 298 records seen, 2 skipped"));
@@ -116,8 +117,9 @@ TEST_F(BadInputTest, BudgetIsOfAnEpochThatARestartCuts) {
   EXPECT_TRUE(FailsWith(last, 65, {"too many bad records: got 2 over all ranks"}));
 }
 
-// One in the first batch of each rank. What lies behind the last batch that is wanted is not read.
-TEST_F(BadInputTest, BudgetOfAnEvaluationIsOverAllRanks) {
+// There is one bad record in the first batch of each rank. Records after the last batch that is
+// wanted are not read.
+TEST_F(BadInputTest, BudgetOfAnEvaluationCountsOverAllRanks) {
   ASSERT_EQ(TrainAnEpoch().exit_code, 0);
   const std::string file = data_dir_ + "/mnist_test.tfrecord";
   const std::string whole = ReadText(file);
@@ -133,15 +135,15 @@ TEST_F(BadInputTest, BudgetOfAnEvaluationIsOverAllRanks) {
   EXPECT_EQ(evaluate({"--batch_size=4", "--max_num_batches=1"}, 1).exit_code, 0);
 }
 
-TEST_F(BadInputTest, BudgetDoesNotFitReproducibleRuns) {
+TEST_F(BadInputTest, BudgetIsRefusedForReproducibleRuns) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=1", "--reproducible"}), 64,
                         {"--max_bad_records", "--reproducible", "want 0"}));
 }
 
-// Bad records are few; a run or an evaluation that saw nothing has learned nothing.
-TEST_F(BadInputTest, NoGoodRecordAtAll) {
+// A budget is meant for a few bad records. A run or an evaluation without any good one is an error.
+TEST_F(BadInputTest, RefusesDataWithoutAnyGoodRecord) {
   WriteFile(train_file_, "no records");
-  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=5"}), 65, {"not one good record"}));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=5"}), 65, {"no usable record"}));
   WriteFile(data_dir_ + "/mnist_test.tfrecord", "no records");
   train_dir_ += "_good";
   RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "raw",
@@ -149,32 +151,32 @@ TEST_F(BadInputTest, NoGoodRecordAtAll) {
   RunToEnd(
       TrainWords(train_dir_, {"--dataset_dir=" + folder_ / "good", "--max_number_of_steps=1"}));
   EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--max_bad_records=5"})), 65,
-                        {"the split holds no good record"}));
+                        {"split: got no usable record"}));
 }
 
-TEST_F(BadInputTest, TruthsMayBeWordsOfTheirOwn) {
+TEST_F(BadInputTest, ValueOfABoolMayBeTheNextWord) {
   RunToEnd(TrainWords(train_dir_, {"--report", "false", "--max_number_of_steps=1"}));
   EXPECT_FALSE(std::filesystem::exists(train_dir_ + "/report.html"));
 }
 
-TEST_F(BadInputTest, FlagsThatWouldDoNothing) {
+TEST_F(BadInputTest, RefusesFlagsThatWouldHaveNoEffect) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--keep_best"}), 64, {"--keep_best", "--eval_every"}));
   EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--until_trained"})), 64,
                         {"--until_trained", "--eval_interval_secs"}));
 }
 
-TEST_F(BadInputTest, PathsOfOtherMachines) {
+TEST_F(BadInputTest, RefusesRemotePaths) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--log_dir=gs://bucket/run"}), 64,
                         {"--log_dir", "got gs://bucket/run", "mount"}));
 }
 
-TEST_F(BadInputTest, LabelOutOfRange) {
+TEST_F(BadInputTest, NamesALabelOutOfRange) {
   WriteGrayRecord(train_file_, 0x7f, 12);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
   EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
               ::testing::HasSubstr(
                   train_file_ + ": record 0 at byte 0: image/class/label: out of range: got 12"));
-  // Of each shard the last one, too.
+  // The doctor checks the last record of each shard as well.
   const std::string bad = ReadText(train_file_);
   WriteGrayRecord(train_file_, 0x7f, 2);
   std::ofstream(train_file_, std::ios::app) << bad;
@@ -182,7 +184,7 @@ TEST_F(BadInputTest, LabelOutOfRange) {
               ::testing::HasSubstr(train_file_ + ": record 1 at byte"));
 }
 
-TEST_F(BadInputTest, ResultsThatFindNoRoom) {
+TEST_F(BadInputTest, ReportsFullStandardOutput) {
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1"}));
   std::string command;
   for (const std::string& word : CaroleWords(EvalWords(train_dir_))) command += "'" + word + "' ";
@@ -190,22 +192,22 @@ TEST_F(BadInputTest, ResultsThatFindNoRoom) {
                         {"standard output", "No space left"}));
 }
 
-// Which nobody ever writes to.
-TEST_F(BadInputTest, PipeInsteadOfAPicture) {
+// Nobody writes to the pipe, so reading it would wait forever.
+TEST_F(BadInputTest, RefusesAPipeInsteadOfAnImage) {
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1"}));
   const std::string pipe = folder_ / "a.png";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const ProcessResult run = Carole({"predict", "--checkpoint_path=" + train_dir_, pipe});
   EXPECT_EQ(run.exit_code, 65) << run.err;
-  EXPECT_THAT(run.err, ::testing::HasSubstr("is no regular file"));
+  EXPECT_THAT(run.err, ::testing::HasSubstr("not a regular file: got a folder, device or pipe"));
 }
 
-TEST_F(BadInputTest, FileThatIsNoTfRecord) {
+TEST_F(BadInputTest, RefusesAFileThatIsNoTfRecord) {
   WriteFile(train_file_, std::string(1000, 'x'));
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "byte 0"}));
 }
 
-TEST_F(BadInputTest, TwoRunsOnOneFolder) {
+TEST_F(BadInputTest, RefusesASecondRunInOneFolder) {
   Subprocess first(CaroleWords(
       TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--log_every_n_steps=1"})));
   ASSERT_TRUE(
@@ -215,20 +217,21 @@ TEST_F(BadInputTest, TwoRunsOnOneFolder) {
   EXPECT_EQ(first.Wait().exit_code, 75);
 }
 
-TEST_F(BadInputTest, CheckpointOfAnotherNet) {
+TEST_F(BadInputTest, RefusesACheckpointOfAnotherNet) {
   const Words cifarnet = {"--model_name=cifarnet", "--max_number_of_steps=1"};
   ASSERT_EQ(TrainAnEpoch(cifarnet).exit_code, 0);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {CheckpointAt(1), "LeNet/"}));
   EXPECT_TRUE(FailsWith(Carole(EvalWords(CheckpointAt(1))), 65, {CheckpointAt(1), "LeNet/"}));
 }
 
-TEST_F(BadInputTest, TruncatedCheckpoint) {
+TEST_F(BadInputTest, SkipsATruncatedCheckpoint) {
   ASSERT_EQ(TrainAnEpoch({"--save_interval_secs=1e-9"}).exit_code, 0);
   const std::string digest = DigestOf(CheckpointAt(4));
   std::filesystem::resize_file(CheckpointAt(4), std::filesystem::file_size(CheckpointAt(4)) / 2);
   EXPECT_TRUE(FailsWith(Carole(EvalWords(CheckpointAt(4))), 65, {CheckpointAt(4)}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", train_dir_}), 65, {CheckpointAt(4)}));
-  const ProcessResult again = TrainAnEpoch();  // the step is done again, from the good one before
+  // Training resumes from the checkpoint before and repeats the step.
+  const ProcessResult again = TrainAnEpoch();
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err, ::testing::ContainsRegex("W .*model.ckpt-4.h5"));
   EXPECT_THAT(again.err, ::testing::HasSubstr("resuming from " + CheckpointAt(3)));
@@ -246,7 +249,7 @@ TEST_F(BadInputTest, KilledRankEndsTheJob) {
   const std::vector<pid_t> ranks = ProcessesWith(train_dir_);
   ASSERT_EQ(ranks.size(), 3U);
   kill(ranks.back(), SIGKILL);
-  const ProcessResult result = job.Wait(15);  // as promised
+  const ProcessResult result = job.Wait(15);  // the program promises to end within 15 s
   EXPECT_FALSE(result.timed_out);
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [0-2] [^.]*signal 9"));

@@ -1,4 +1,4 @@
-// carole bench: the keys that other programs read, and numbers that make sense.
+// carole bench: the JSON keys that other programs read, and plausible values.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -7,7 +7,7 @@
 namespace carole::testing {
 namespace {
 
-// Every line of standard output as JSON that has these keys.
+// Parses every line of standard output as JSON and expects that it has these keys.
 std::vector<nlohmann::json> RowsOf(const ProcessResult& result, const Words& keys) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::vector<nlohmann::json> rows;
@@ -42,11 +42,11 @@ TEST(BenchTest, TrainAloneAndOnTwoRanks) {
   }
 }
 
-// Which would leave the rank one core, did it not look further than its first thread.
+// OpenMP binds the first thread to one core. The program must not take that for the rank's cores.
 TEST(BenchTest, OpenMpBindingTakesNoCores) {
   const Words command = CaroleWords({"bench", "train", "--model_name=lenet", "--batch_size=2",
                                      "--steps=1", "--warmup_steps=0", "--json"});
-  const Words words =  // so that it begins anew
+  const Words words =  // without these variables the program restarts itself
       WithEnvironment({"-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"}, command);
   const Words bound = WithEnvironment({"OMP_PROC_BIND=true", "OMP_PLACES=threads"}, words);
   const auto free_rows = RowsOf(RunProcess(words), {"threads"});
@@ -56,8 +56,8 @@ TEST(BenchTest, OpenMpBindingTakesNoCores) {
   EXPECT_EQ(bound_rows[0]["threads"], free_rows[0]["threads"]);
 }
 
-// Kernels wait for all threads that they were told of.
-TEST(BenchTest, SmallTeamsOfOpenMpDoNotHang) {
+// Kernels wait for as many threads as they were told, so the number must be the real one.
+TEST(BenchTest, SmallOpenMpTeamsDoNotHang) {
   for (const char* setting :
        {"OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true", "OMP_MAX_ACTIVE_LEVELS=0"}) {
     const Words command = CaroleWords({"bench", "train", "--model_name=lenet", "--batch_size=2",
@@ -119,7 +119,7 @@ TEST_F(BenchInputTest, TrainOnADataSet) {
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["image_size"], 28);
   EXPECT_GT(rows[0]["images_per_second"], 1);
-  // As many threads decode as there are cores beside the one that computes.
+  // The cores that compute threads leave free decode.
   const auto all = RowsOf(Carole({"bench", "input", "--dataset_name=mnist", "--steps=1",
                                   "--rounds=1", "--dataset_dir=" + data_dir_, "--json"}),
                           {"threads"});

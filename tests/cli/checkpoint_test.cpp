@@ -1,4 +1,4 @@
-// Checkpoints of other programs at the command line.
+// The checkpoint commands, on this program's checkpoints and on those of TensorFlow and Keras.
 #include <filesystem>
 
 #include "tests/cli/cli.h"
@@ -22,7 +22,7 @@ class CheckpointCliTest : public CliTest {
   }
 };
 
-TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
+TEST_F(CheckpointCliTest, ConvertsToTensorFlowAndBackWithSlotsAndStep) {
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=2", "--optimizer=rmsprop"}));
   const std::string prefix = folder_ / "tf/model.ckpt-2", again = folder_ / "again/model.ckpt-2";
   const std::string back = folder_ / "model.ckpt-2.h5";
@@ -40,16 +40,16 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
     EXPECT_EQ(ReadText(prefix + suffix), ReadText(again + suffix)) << suffix;
 }
 
-TEST_F(CheckpointCliTest, AveragesBecomeTheWeights) {
+TEST_F(CheckpointCliTest, MovingAveragesBecomeTheWeights) {
   const std::string averaged = folder_ / "averaged.h5", plain = folder_ / "plain";
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=3", "--learning_rate=0.1",
                                    "--moving_average_decay=0.9"}));
   const ProcessResult first = Convert(train_dir_, averaged, {"--moving_averages"});
   ASSERT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("8 of 8 variables are their moving averages"));
+  EXPECT_THAT(first.out, HasSubstr("8 of 8 variables were replaced by their moving averages"));
   const Words flag = {"--moving_average_decay=0.9"};
   const ProcessResult trained = Carole(EvalWords(train_dir_));
-  EXPECT_THAT(trained.err, HasSubstr("has moving averages, too: --moving_average_decay"));
+  EXPECT_THAT(trained.err, HasSubstr("also has moving averages; use --moving_average_decay"));
   const std::string wanted = Carole(EvalWords(train_dir_, flag)).out;
   EXPECT_NE(wanted, trained.out);
   EXPECT_EQ(Carole(EvalWords(averaged)).out, wanted);
@@ -57,7 +57,7 @@ TEST_F(CheckpointCliTest, AveragesBecomeTheWeights) {
       FailsWith(Convert(averaged, plain, {"--moving_averages"}), 65, {"has no moving averages"}));
 }
 
-TEST_F(CheckpointCliTest, ResNetHasEitherProgramsNames) {
+TEST_F(CheckpointCliTest, ResNetGetsTheNamesOfEitherProgram) {
   const std::string one = folder_ / "one/model.ckpt-1", two = folder_ / "two/model.ckpt-1";
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1", "--batch_size=1",
                                    "--model_name=imagenet_resnet_v2_18", "--train_image_size=64",
@@ -75,8 +75,8 @@ TEST_F(CheckpointCliTest, ResNetHasEitherProgramsNames) {
             ReadText(folder_ / "back/model.ckpt-1.data-00000-of-00001"));
 }
 
-// What a run's checkpoint tells Keras stays, at the run's image size.
-TEST_F(CheckpointCliTest, KerasNetAndTrainingStay) {
+// The net and the training settings for Keras are kept, with the run's image size.
+TEST_F(CheckpointCliTest, KeepsTheSettingsForKeras) {
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1", "--train_image_size=32"}));
   const std::string target = folder_ / "out.h5";
   ASSERT_EQ(Convert(train_dir_, target).exit_code, 0);
@@ -88,8 +88,8 @@ TEST_F(CheckpointCliTest, KerasNetAndTrainingStay) {
   EXPECT_TRUE(FailsWith(Convert(train_dir_, target, {"--image_size=99999"}), 64, {"99999"}));
 }
 
-// A train_dir of TensorFlow's is resumed from; the weights to begin with are then not looked at.
-TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
+// Training resumes from TensorFlow's checkpoint in train_dir; --checkpoint_path is then ignored.
+TEST_F(CheckpointCliTest, TrainingResumesFromTensorFlowsCheckpoint) {
   const std::string first = folder_ / "first", latest = train_dir_ + "/model.ckpt-2";
   RunToEnd(TrainWords(first, {"--max_number_of_steps=2"}));
   ASSERT_EQ(Convert(first, latest).exit_code, 0);
@@ -111,7 +111,7 @@ TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
               HasSubstr("resuming from " + train_dir_ + "/model.ckpt-3.h5 at step 3"));
 }
 
-TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
+TEST(CheckpointCli, InspectsTensorFlowsCheckpoints) {
   for (const char* name : {"v1.ckpt", "v2.ckpt", "v2.ckpt.index"}) {
     const ProcessResult shown = RunToEnd({"checkpoint", "inspect", kFixtures + name});
     EXPECT_THAT(shown.out, HasSubstr("step 3000000017"));
@@ -121,7 +121,7 @@ TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
               HasSubstr(R"({"name":"net/logits/weights","type":"float32","shape":"[4,3]"})"));
 }
 
-TEST(CheckpointCli, VerifiesWhatTensorFlowWrote) {
+TEST(CheckpointCli, VerifiesTensorFlowsCheckpoints) {
   const TemporaryFolder folder;
   std::filesystem::copy(kFixtures, folder.path(), std::filesystem::copy_options::recursive);
   for (const char* name : {"v1.ckpt", "v2.ckpt"}) {
@@ -133,28 +133,29 @@ TEST(CheckpointCli, VerifiesWhatTensorFlowWrote) {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   WriteText(data, bytes);
   for (const char* command : {"verify", "inspect"})
-    EXPECT_TRUE(FailsWith(Carole({"checkpoint", command, folder / "v2.ckpt"}), 65, {"crc"}));
+    EXPECT_TRUE(FailsWith(Carole({"checkpoint", command, folder / "v2.ckpt"}), 65, {"checksum"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "none.h5"}), 74, {"none.h5"}));
   const ProcessResult both =
       Carole({"checkpoint", "verify", folder / "v2.ckpt", folder / "v1.ckpt"});
   EXPECT_TRUE(FailsWith(both, 65, {"1 of 2 checkpoints are bad"}));
-  EXPECT_THAT(both.err, HasSubstr("v2.ckpt: parts/weights: crc mismatch"));
+  EXPECT_THAT(both.err, HasSubstr("v2.ckpt: parts/weights: checksum mismatch"));
   EXPECT_THAT(both.out, HasSubstr("v1.ckpt"));
 }
 
-TEST(CheckpointCli, SaysWhatIsWrong) {
+TEST(CheckpointCli, RefusesBadFilesAndFlags) {
   TemporaryFolder folder;
   const std::string target = folder.path() + "/x.h5", cut = folder.path() + "/cut.index";
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), folder / "x.weights.h5"}),
                         64, {"want NAME.h5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), target}), 65,
-                        {"no checkpoint there; name a file, or"}));
+                        {"no checkpoint found; give the path of a file, or"}));
   WriteText(folder / "mnist.h5", "");
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "inspect", folder.path()}), 65,
-                        {"no checkpoint there; name a file such as", "mnist.h5"}));
+                        {"no checkpoint found; give the path of a file such as", "mnist.h5"}));
   WriteText(folder / "mnist.keras", "PK");
-  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "inspect", folder / "mnist.keras"}), 65,
-                        {"mnist.keras: is no checkpoint: got another kind of file, want an .h5"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"checkpoint", "inspect", folder / "mnist.keras"}), 65,
+                {"mnist.keras: is not a checkpoint: got another kind of file, want an .h5"}));
   WriteText(cut, ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", cut, target}), 65,
                         {"cut.index", "is it truncated?"}));
@@ -167,14 +168,14 @@ TEST(CheckpointCli, SaysWhatIsWrong) {
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--image_size=-5"}), 64,
                         {"--image_size: got -5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, folder / "x.keras"}), 64,
-                        {"x.keras: want the ending .h5"}));
+                        {"x.keras: unsupported file name ending: want .h5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
                         {"variables of lenet are missing"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,
                         {"did you mean lenet"}));
   for (const std::string& place : {folder.path(), folder.path() + "/new/"})
     EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, place}), 64,
-                          {"[checkpoint] " + place + ": is a folder: name a file"}));
+                          {"[checkpoint] " + place + ": is a folder; name a file"}));
   EXPECT_FALSE(std::filesystem::exists(target));
 }
 

@@ -18,7 +18,8 @@ void WriteBigEndian(std::ofstream& file, uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
 }
 
-// Segments of a seven-segment display, from the top clockwise, the middle one last.
+// The lit segments of each digit on a seven-segment display: clockwise from the top, the middle one
+// last.
 constexpr std::array<const char*, 10> kSegments = {"1111110", "0110000", "1101101", "1111001",
                                                    "0110011", "1011011", "1011111", "1110000",
                                                    "1111111", "1111011"};
@@ -115,7 +116,7 @@ void WriteDigits(const std::filesystem::path& folder, int num_train, int num_tes
   WriteSplit(folder, "t10k", num_test, 2);
 }
 
-void WriteDigitPictures(const std::filesystem::path& folder, int count) {
+void WriteDigitImages(const std::filesystem::path& folder, int count) {
   std::filesystem::create_directories(folder);
   std::mt19937 random(3);
   for (int i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// What the end-to-end tests share: the real program, and a small data set of drawn digits.
+// Helpers of the end-to-end tests: they run the real program on a small data set of drawn digits.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -14,34 +14,37 @@ namespace carole::testing {
 
 using Words = std::vector<std::string>;
 
-// CAROLE_BINARY with these arguments; under `mpirun -np ranks` when ranks > 1.
+// Returns the command line of CAROLE_BINARY with these arguments, under `mpirun -np ranks` if ranks
+// > 1.
 Words CaroleWords(const Words& arguments, int ranks = 1);
+// Runs that command line.
 ProcessResult Carole(const Words& arguments, int ranks = 1);
 
-// The same; expects exit code 0.
+// Runs that command line and expects exit code 0.
 ProcessResult RunToEnd(const Words& arguments, int ranks = 1);
 
-// With CAROLE_TEST_FAULT in the environment: RANK:STEP:PHASE:KIND (src/train/step/phase.h).
+// Returns the command with CAROLE_TEST_FAULT=RANK:STEP:PHASE:KIND in its environment
+// (src/train/step/phase.h).
 Words WithFault(const std::string& fault, const Words& words);
 
-// IDX files of drawn digits, 28x28: MNIST's form.
+// Writes drawn digits of 28x28 pixels as IDX files, MNIST's format.
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test);
 
-// The digits 0, 1, … as PNG: "0.png", "1.png".
-void WriteDigitPictures(const std::filesystem::path& folder, int count);
+// Writes the digits 0, 1, ... as "0.png", "1.png", ...
+void WriteDigitImages(const std::filesystem::path& folder, int count);
 
-// A TFRecord file of this record alone.
+// Writes a TFRecord file with this record only.
 void WriteRecord(const std::string& path, const io::ExampleBuilder& example);
 
-// The same of 28x28 bare pixels of one gray.
+// Writes a TFRecord file with one record of 28x28 raw pixels of this gray.
 void WriteGrayRecord(const std::string& path, uint8_t gray, int64_t label);
 
-// TFRecords of 300 + 100 digits, built by the program itself.
+// A test with TFRecords of 300 training and 100 test digits, which the program itself builds.
 class CliTest : public ::testing::Test {
  protected:
   void SetUp() override;
 
-  // Flags of a quick run of lenet on the digits; `more` come last and win.
+  // Returns the arguments of a quick run of lenet on the digits. `more` come last, so they win.
   Words TrainWords(const std::string& train_dir, const Words& more = {}) const;
   Words EvalWords(const std::string& checkpoint, const Words& more = {}) const;
 
@@ -51,26 +54,29 @@ class CliTest : public ::testing::Test {
   std::string train_file_ = data_dir_ + "/mnist_train.tfrecord";
 };
 
-// Of two ranks, of which the second's command is `second`: words of the shell around "$@", the
-// first's. (mpirun's own way, a colon, ends Open MPI 5.0.7 by a signal.)
+// Returns a command line of two ranks. Rank 0 runs the arguments `first`. Rank 1 runs `second`, a
+// shell command in which "$@" stands for rank 0's command line. (Open MPI 5.0.7 dies of a signal if
+// mpirun is given two commands with a colon between them.)
 Words WithSecondRank(const Words& first, const std::string& second);
 
-// A command with env's words before it: NAME=VALUE, -u NAME.
+// Returns the command with the arguments of env before it: NAME=VALUE, -u NAME.
 Words WithEnvironment(const Words& words, const Words& command);
 
-// The exit code, the last line that says it, and a line with all of `words`.
+// Succeeds if the run ended with this exit code, the last line on standard error says so, and one
+// line has all of `words`.
 ::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words);
 
-// Of each step that a log of training has.
+// Returns the loss of each step that a training log shows.
 std::vector<double> LossesIn(const std::string& log);
 
-// The digest of weights, slots and place of a folder's newest good checkpoint, or of a file.
+// Returns the digest of weights, slots and position of a checkpoint file, or of the newest intact
+// checkpoint of a folder.
 std::string DigestOf(const std::string& path);
 
-// Numbers of the running processes whose command line holds `text`.
+// Returns the running processes whose command line has `text`.
 std::vector<pid_t> ProcessesWith(const std::string& text);
 
-// Those that do not end in 30 s: mpirun does not wait for the ranks that it killed.
+// Returns those that are still running after 30 s. (mpirun does not wait for ranks that it killed.)
 std::vector<pid_t> ProcessesLeftWith(const std::string& text);
 
 }  // namespace carole::testing

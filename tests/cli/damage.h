@@ -1,4 +1,4 @@
-// Damages files, and the memory of running processes.
+// Damages files and the memory of running processes.
 #pragma once
 
 #include <cstring>
@@ -21,7 +21,7 @@ inline void FlipBit(const std::string& path, size_t offset) {
   WriteFile(path, content);
 }
 
-// Flips the lowest bit of `pattern` wherever the process has it in memory that it may write; the
+// Flips the lowest bit of `pattern` everywhere in the writable memory of the process. Returns the
 // number of places.
 inline int FlipBitInMemory(pid_t process, std::string_view pattern) {
   const std::string proc = "/proc/" + std::to_string(process);
@@ -47,7 +47,7 @@ inline int FlipBitInMemory(pid_t process, std::string_view pattern) {
   return places;
 }
 
-// Where the index-th record of a TFRecord file begins.
+// Returns the offset of a record in the contents of a TFRecord file.
 inline size_t OffsetOfRecord(const std::string& content, int index) {
   size_t offset = 0;
   for (; index > 0; --index) {

@@ -1,4 +1,4 @@
-// carole dataset build | verify | show, on good and on damaged files.
+// carole dataset build, verify and show, on good and on damaged files.
 #include <algorithm>
 
 #include "io/image/image.h"
@@ -30,7 +30,7 @@ TEST_F(DatasetTest, ShowPrintsTheFieldsOfARecord) {
       FailsWith(Carole({"dataset", "show", train_file_, "--record=300"}), 64, {"--record", "300"}));
 }
 
-TEST_F(DatasetTest, ShowSendsTheTerminalNothingOfARecordsOwn) {
+TEST_F(DatasetTest, ShowEscapesControlCharactersOfARecord) {
   io::ExampleBuilder example;
   example.Add("title\033[2J", "\033[2J");
   WriteRecord(train_file_, example);
@@ -64,9 +64,10 @@ TEST_F(DatasetTest, RepairCopiesTheGoodRecords) {
   EXPECT_NE(result.out.find("299 records, all good"), std::string::npos) << result.out;
 }
 
-TEST_F(DatasetTest, WhatCannotBeVerifiedIsRefusedAtOnce) {
-  EXPECT_TRUE(FailsWith(Carole(Verify(data_dir_)), 64,
-                        {data_dir_, "is a folder: name TFRecord files, or --dataset_name"}));
+TEST_F(DatasetTest, VerifyRefusesBadPathsBeforeItReads) {
+  EXPECT_TRUE(FailsWith(
+      Carole(Verify(data_dir_)), 64,
+      {data_dir_, "is a folder, want TFRecord files; name files, or give --dataset_name"}));
   Words words = Verify(train_file_);
   words.push_back("--repair=" + train_file_ + "/clean");
   const ProcessResult result = Carole(words);
@@ -74,7 +75,7 @@ TEST_F(DatasetTest, WhatCannotBeVerifiedIsRefusedAtOnce) {
   EXPECT_EQ(result.out.find("good records"), std::string::npos) << result.out;
 }
 
-TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
+TEST_F(DatasetTest, SyntheticImagesAreBuiltVerifiedAndShown) {
   const std::string drawn = folder_ / "drawn";
   const Words build = {"dataset",
                        "build",
@@ -102,18 +103,18 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
   EXPECT_TRUE(FailsWith(Carole(other), 64, {"of another build"}));
 }
 
-TEST_F(DatasetTest, ShowsBarePixels) {
+TEST_F(DatasetTest, ShowWritesRawPixelsAsAnImage) {
   const std::string picture = folder_ / "picture.png";
   WriteGrayRecord(train_file_, 0x7f, 3);
   const ProcessResult result = RunToEnd({"dataset", "show", "--dataset_name=mnist", "--dataset_dir",
                                          data_dir_, "--picture", picture});
-  EXPECT_THAT(result.out, ::testing::HasSubstr("picture, 28x28, written"));
+  EXPECT_THAT(result.out, ::testing::HasSubstr("image, 28x28, written"));
   io::Image image;
   io::DecodeImage(ReadText(picture), 3, &image);
   EXPECT_EQ(image.pixels, std::vector<uint8_t>(28 * 28 * 3, 0x7f));
 }
 
-TEST_F(DatasetTest, ShowsBoxesAndSaysWhyItDoesNot) {
+TEST_F(DatasetTest, ShowDrawsBoxesAndSaysWhyItDoesNot) {
   const std::string picture = folder_ / "picture.png";
   const auto show = [&](float ymax) {
     io::ExampleBuilder example;

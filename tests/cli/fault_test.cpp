@@ -1,6 +1,6 @@
-// Real ranks that die, quit or freeze in each phase: the job ends in time with the right exit code,
-// says who did it where, leaves no process behind and its last checkpoint whole. And ranks that
-// were started differently: they are refused before they train.
+// Faults of real ranks: they die, quit or freeze in each phase of a step. The job must end in time
+// with the right exit code and name the rank and the phase. It must leave no process and an intact
+// checkpoint. Ranks that were started differently must be refused before they train.
 #include <algorithm>
 #include <string_view>
 #include <tuple>
@@ -12,18 +12,18 @@
 namespace carole::testing {
 namespace {
 
-constexpr const char* kPhases[] = {"input",     "forward", "backward",  "sums",
+constexpr const char* kPhases[] = {"input",     "forward", "backward",  "reduction",
                                    "optimizer", "saving",  "evaluation"};
 
 struct Fault {
   const char* kind;  // src/train/step/phase.h
-  int exit_code;     // of mpirun, which gives a rank's own if it saw it end
+  int exit_code;     // of mpirun; it is the rank's own code if mpirun saw the rank end
 };
 constexpr Fault kFaults[] = {{"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"stop", 69}};
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kind; }
 
-constexpr int kStep = 3;            // whose phase is hit; a checkpoint is saved after each step
+constexpr int kStep = 3;            // the step of the fault; each step saves a checkpoint
 constexpr int kFreezeDeadline = 6;  // seconds
 
 class FaultTest : public CliTest,
@@ -41,22 +41,24 @@ class FaultTest : public CliTest,
     Words words =
         WithFault(culprit() + ":" + std::to_string(step) + ":" + phase() + ":" + fault().kind,
                   CaroleWords(arguments, 2));
-    // Seconds that mpirun leaves the other rank to say what it saw.
+    // mpirun gives the other rank 3 seconds to report what it saw.
     words.insert(words.begin() + 1, "OMPI_MCA_odls_base_sigkill_timeout=3");
-    // Open MPI 5 drops what it says, unless a rank's code does not end the job, which is then its.
+    // Open MPI 5 would lose that report if the exit code of a rank ended the job. With this setting
+    // the job ends with the exit code of the other rank.
     words.insert(words.begin() + 1, "PRTE_MCA_state_base_error_non_zero_exit=0");
     return RunProcess(words, 120);
   }
 
   void ExpectEnd(const ProcessResult& result, int step) {
-    // A loaded machine takes some of them to start. Nobody waits for the deadline of 60 s.
+    // A loaded machine needs some seconds to start ranks. No rank may wait for the deadline of 60
+    // s.
     constexpr double kStart = 40, kSeconds = 15;
     static const bool kIsOpenMpi5 =
         Carole({"--version"}).out.find("Open MPI v5") != std::string::npos;
     const bool is_the_others = kIsOpenMpi5 && fault().kind == std::string("exit");
     EXPECT_EQ(result.exit_code, is_the_others ? 69 : fault().exit_code) << result.err;
     EXPECT_LE(result.seconds, kStart + kSeconds + (freezes() ? kFreezeDeadline : 0));
-    const std::string where = " in " + phase() + " of step " + std::to_string(step);
+    const std::string where = " in the " + phase() + " phase of step " + std::to_string(step);
     EXPECT_THAT(result.err, ::testing::ContainsRegex("rank " + culprit() + " \\([^)]*\\)" + where));
     EXPECT_THAT(result.err, ::testing::HasSubstr(freezes() ? "deadline" : "is gone"));
     EXPECT_THAT(ProcessesLeftWith(folder_.path()), ::testing::IsEmpty());
@@ -88,10 +90,10 @@ INSTANTIATE_TEST_SUITE_P(Phases, FaultTest,
                          ::testing::Combine(::testing::Values(1), ::testing::ValuesIn(kPhases),
                                             ::testing::ValuesIn(kFaults)),
                          NameOfFault);
-// Who writes the checkpoints, and speaks for the others.
+// Rank 0 writes checkpoints and prints, so its faults are different.
 INSTANTIATE_TEST_SUITE_P(OfRankZero, FaultTest,
                          ::testing::Combine(::testing::Values(0),
-                                            ::testing::Values("sums", "saving", "evaluation"),
+                                            ::testing::Values("reduction", "saving", "evaluation"),
                                             ::testing::Values(kFaults[0], kFaults[3], kFaults[4])),
                          NameOfFault);
 
@@ -112,9 +114,10 @@ int LastNumberAfter(const std::string& words, const std::string& text) {
   return at == std::string::npos ? -1 : std::stoi(text.substr(at + words.size()));
 }
 
-// In a variable of a running process, which its steps leave as it is: they are too short.
+// Flips a bit of a variable in a running process. The learning rate is so small that steps do not
+// change the variable.
 TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
-  constexpr int kSteps = 50;  // from audit to audit
+  constexpr int kSteps = 50;  // between audits
   const std::string variable = "LeNet/fc3/biases";
   RunToEnd(TrainWords(train_dir_));
   Subprocess job(
@@ -131,7 +134,7 @@ TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
   ASSERT_NE(biases, variables.end());
   const std::string_view bytes(reinterpret_cast<const char*>(biases->data.data()), 256);
   ASSERT_GE(FlipBitInMemory(ProcessOfRank(1, train_dir_), bytes), 1);
-  const int logged = LastNumberAfter("global step ", job.err());  // some steps late
+  const int logged = LastNumberAfter("global step ", job.err());  // lags behind some steps
   const ProcessResult result = job.Wait(120);
   const std::string found = "[audit] " + variable + ": replicas differ at step ";
   EXPECT_TRUE(FailsWith(result, 69, {found, "rank 1 (", "2 others"}));
@@ -141,7 +144,7 @@ TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
 
 class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  // Two ranks; `second` are flags that only rank 1 gets, behind the `first`.
+  // Runs two ranks with the flags `first`; rank 1 gets the flags `second` in addition.
   ProcessResult RunWith(const Words& first, const Words& second) {
     std::string words = "\"$@\"";
     for (const std::string& word : second) words += " " + word;
@@ -167,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Flags, DifferentRanksTest,
 
 using DifferentThreadsTest = DifferentRanksTest;
 
-TEST_F(DifferentThreadsTest, AreRefusedWhereBitsDependOnThem) {
+TEST_F(DifferentThreadsTest, AreRefusedIfBitsDependOnThem) {
   const ProcessResult result =
       RunWith({"--reproducible", "--threads=1"}, {"--reproducible", "--threads=2"});
   EXPECT_TRUE(FailsWith(result, 78, {"ranks differ", "threads: rank 1 (", "has 2 threads"}));
@@ -176,7 +179,7 @@ TEST_F(DifferentThreadsTest, AreRefusedWhereBitsDependOnThem) {
 
 using DifferentDataTest = CliTest;
 
-// A copy of the data set that lacks records.
+// Rank 1 has a copy of the data set that lacks records.
 TEST_F(DifferentDataTest, IsRefused) {
   const std::string other = folder_ / "other";
   WriteDigits(folder_ / "fewer", 290, 100);

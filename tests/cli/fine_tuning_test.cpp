@@ -1,4 +1,4 @@
-// From the weights of one run to another, evaluation beside training, prediction.
+// Fine-tuning from the weights of another run, evaluation during and after training, prediction.
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/cli.h"
@@ -23,8 +23,9 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
                       "--trainable_scopes=LeNet/fc4", "--max_number_of_steps=2"};
   const ProcessResult run = Train(train_dir_, tune, 2);
   EXPECT_THAT(run.err, ContainsRegex("fine-tuning from .*model.ckpt-2.h5: 5 variables restored"));
-  EXPECT_THAT(run.err, HasSubstr("3 left out by --checkpoint_exclude_scopes: LeNet/conv1/biases, "
-                                 "LeNet/fc4/weights, LeNet/fc4/biases"));
+  EXPECT_THAT(run.err,
+              HasSubstr("3 variables excluded by --checkpoint_exclude_scopes: LeNet/conv1/biases, "
+                        "LeNet/fc4/weights, LeNet/fc4/biases"));
   RunToEnd({"checkpoint", "convert", folder_ / "first", folder_ / "tf/model.ckpt"});
   Words from_tf = tune;
   from_tf[0] = "--checkpoint_path=" + (folder_ / "tf/model.ckpt");
@@ -35,9 +36,9 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
   const ProcessResult mistyped = Train(
       folder_ / "mistyped",
       {tune[0], "--checkpoint_exclude_scopes=LeNet/fc4,LeNet/Logits", "--max_number_of_steps=1"});
-  EXPECT_THAT(mistyped.err, HasSubstr("--checkpoint_exclude_scopes: no variable's name begins with "
+  EXPECT_THAT(mistyped.err, HasSubstr("--checkpoint_exclude_scopes: no variable has the prefix "
                                       "LeNet/Logits\n"));
-  // The classes are others: nine.
+  // A run with nine classes cannot restore the last layer.
   const Words nine = {"--labels_offset=1", "--max_number_of_steps=1",
                       "--checkpoint_path=" + (folder_ / "first/model.ckpt-2.h5")};
   EXPECT_TRUE(FailsWith(
@@ -45,7 +46,7 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
       {"LeNet/fc4/weights (file [1024,10], net [1024,9])", "--checkpoint_exclude_scopes"}));
 }
 
-// Empty entries name no variable, and the last of several lists wins, as of other flags.
+// Empty entries name no variable, and the last of several lists wins, as with other flags.
 TEST_F(FineTuningTest, ScopesMayBeEmpty) {
   const std::string first = "--checkpoint_path=" + (folder_ / "first");
   Train(folder_ / "first", {"--max_number_of_steps=1"});
@@ -63,17 +64,18 @@ TEST_F(FineTuningTest, ScopesMayBeEmpty) {
               HasSubstr("--trainable_scopes=LeNet/fc4\n"));
 }
 
-TEST_F(FineTuningTest, EvaluationSaysWhereItIsNotAsTraining) {
+TEST_F(FineTuningTest, EvaluationWarnsIfItDiffersFromTraining) {
   Train(train_dir_, {"--max_number_of_steps=1"});
-  EXPECT_THAT(Carole(EvalWords(train_dir_)).err, ::testing::Not(HasSubstr("this evaluation is")));
-  RunToEnd(EvalWords(train_dir_, {"--output_dir=/none"}));  // it is the less
+  EXPECT_THAT(Carole(EvalWords(train_dir_)).err, ::testing::Not(HasSubstr("this evaluation uses")));
+  RunToEnd(EvalWords(train_dir_, {"--output_dir=/none"}));  // --checkpoint_path wins
   EXPECT_THAT(Carole(EvalWords(train_dir_, {"--preprocessing_name=cifarnet"})).err,
-              HasSubstr("run was with --preprocessing_name lenet, this evaluation is with "
-                        "--preprocessing_name cifarnet"));
+              HasSubstr("--preprocessing_name: the checkpoint was trained with lenet, this "
+                        "evaluation uses cifarnet"));
   std::ofstream(data_dir_ + "/labels.txt")
       << "0:one\n1:zero\n2:two\n3:three\n4:four\n5:five\n6:six\n7:seven\n8:eight\n9:nine\n";
-  EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_)), 78,
-                        {"class 0 was zero in training", "is one now", "another order"}));
+  EXPECT_TRUE(FailsWith(
+      Carole(EvalWords(train_dir_)), 78,
+      {"class 0 was zero when the checkpoint was written", "is one now", "another order"}));
 }
 
 TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
@@ -83,7 +85,7 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
                                      "samples"));
   EXPECT_THAT(run.err, ContainsRegex("step 12: eval/Accuracy"));
   EXPECT_THAT(run.err, HasSubstr("kept in " + train_dir_ + "/best"));
-  // The averages that were evaluated beside training are those in the checkpoints.
+  // The moving averages that were evaluated during training are those in the checkpoints.
   for (const std::string step : {"6", "12"}) {
     const ProcessResult eval =
         RunToEnd(EvalWords(train_dir_ + "/model.ckpt-" + step + ".h5",
@@ -101,16 +103,14 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
               ::testing::StartsWith("label\\prediction,\"zero\",\"one\""));
   EXPECT_THAT(ReadText(folder_ / "confusion/confusion.png"), ::testing::StartsWith("\x89PNG"));
   EXPECT_THAT(ReadText(folder_ / "confusion/confusion.html"),
-              ::testing::AllOf(HasSubstr("lenet on mnist test"),
-                               HasSubstr("of the evaluation at "
-                                         "step 12"),
-                               HasSubstr("zero taken for ")));
+              ::testing::AllOf(HasSubstr("lenet on mnist test"), HasSubstr("evaluation at step 12"),
+                               HasSubstr("zero predicted as ")));
   Train(folder_ / "plain", {"--max_number_of_steps=1"});
   EXPECT_TRUE(FailsWith(Carole(EvalWords(folder_ / "plain", {"--moving_average_decay=0.5"})), 65,
                         {"LeNet/conv1/weights/ExponentialMovingAverage"}));
 }
 
-TEST_F(FineTuningTest, FollowsARunUntilNothingComes) {
+TEST_F(FineTuningTest, EvaluationFollowsARunUntilTheTimeout) {
   Train(train_dir_, {"--max_number_of_steps=2"});
   Subprocess follower(
       CaroleWords(EvalWords(train_dir_, {"--eval_interval_secs=0.1", "--timeout=15", "--json",
@@ -121,28 +121,29 @@ TEST_F(FineTuningTest, FollowsARunUntilNothingComes) {
   ASSERT_TRUE(follows("model.ckpt-2.h5, step 2"));
   Train(train_dir_, {"--max_number_of_steps=4"});
   ASSERT_TRUE(follows("model.ckpt-4.h5, step 4"));
-  for (int step : {2, 4})  // the training begins anew: curves do, too
+  for (int step : {2, 4})  // training starts again, so the curves start again
     std::filesystem::remove(train_dir_ + "/model.ckpt-" + std::to_string(step) + ".h5");
   Train(train_dir_, {"--max_number_of_steps=3"});
   ASSERT_TRUE(follows("model.ckpt-3.h5, step 3"));
   WriteText(train_dir_ + "/model.ckpt-4.h5", "cut short");
-  ASSERT_TRUE(follows("it is passed over"));
+  ASSERT_TRUE(follows("skipping this checkpoint"));
   std::filesystem::create_symlink("pruned",
                                   train_dir_ + "/model.ckpt-5.h5");  // gone once it is read
   const ProcessResult result = follower.Wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("model.ckpt-5.h5: is gone; waiting for the next one"));
+  EXPECT_THAT(result.err,
+              HasSubstr("model.ckpt-5.h5: was deleted; waiting for the next checkpoint"));
   const std::filesystem::directory_iterator files(folder_ / "eval");
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
 TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   Train(train_dir_, {"--max_number_of_steps=150", "--batch_size=32"});
-  const std::string pictures = folder_ / "pictures";
-  WriteDigitPictures(pictures, 6);
-  std::filesystem::create_directory(pictures + "/9.png");  // in spite of its name
-  const ProcessResult run = RunToEnd(
-      {"predict", "--checkpoint_path=" + train_dir_, "--json", "--batch_size=4", pictures});
+  const std::string images = folder_ / "images";
+  WriteDigitImages(images, 6);
+  std::filesystem::create_directory(images + "/9.png");  // a folder with the name of an image
+  const ProcessResult run =
+      RunToEnd({"predict", "--checkpoint_path=" + train_dir_, "--json", "--batch_size=4", images});
   std::istringstream lines(run.out);
   int count = 0, right = 0;
   for (std::string line; std::getline(lines, line); ++count) {
@@ -154,30 +155,30 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   EXPECT_EQ(count, 6);
   EXPECT_GE(right, 3);
   const ProcessResult text =
-      Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1", pictures + "/3.png"});
+      Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1", images + "/3.png"});
   EXPECT_THAT(text.out, ContainsRegex("3.png\n  [01]\\.[0-9]{4}  [a-z]+\n$"));
-  std::ofstream(pictures + "/7.png") << "no picture";
-  EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, pictures}), 65,
+  std::ofstream(images + "/7.png") << "not an image";
+  EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, images}), 65,
                         {"1 of 7 images could not be read"}));
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "none.png"}), 65,
                         {"[predict] none.png: cannot open: No such file"}));
   const ProcessResult as_net = Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1",
-                                       "--preprocessing_name=lenet", pictures + "/3.png"});
+                                       "--preprocessing_name=lenet", images + "/3.png"});
   const ProcessResult as_other = Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1",
-                                         "--preprocessing_name=vgg_16", pictures + "/3.png"});
+                                         "--preprocessing_name=vgg_16", images + "/3.png"});
   EXPECT_EQ(as_net.out, text.out);
   EXPECT_EQ(as_other.exit_code, 0) << as_other.err;
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "--labels_offset=1",
-                                pictures + "/3.png"}),
+                                images + "/3.png"}),
                         64, {"--labels_offset: got 1, want 0, with which"}));
   const std::string tf = folder_ / "tf/model.ckpt", back = folder_ / "back.h5";
   RunToEnd({"checkpoint", "convert", train_dir_, tf});
   RunToEnd({"checkpoint", "convert", tf, back, "--model_name=lenet"});
   RunToEnd({"predict", "--checkpoint_path=" + back, "--dataset_name=mnist", "--labels_offset=1",
-            pictures + "/3.png"});
+            images + "/3.png"});
 }
 
-// Other than --labels_offset=1, one below zero adds classes: of the net alone.
+// A negative --labels_offset adds classes that only the net has.
 TEST_F(FineTuningTest, EvaluatesANetWithMoreClassesThanTheData) {
   const Words more = {"--labels_offset=-2"};
   Train(train_dir_, {more[0], "--max_number_of_steps=1"});
@@ -190,8 +191,8 @@ TEST_F(FineTuningTest, EvaluatesANetWithMoreClassesThanTheData) {
   EXPECT_EQ(classes[11]["name"], "nine");
 }
 
-// Bytes that are no UTF-8 do not end the program.
-TEST_F(FineTuningTest, NamesOfClassesMayBeInAnyEncoding) {
+// Bytes that are not UTF-8 must not end the program.
+TEST_F(FineTuningTest, ClassNamesMayHaveAnyEncoding) {
   std::ofstream(data_dir_ + "/labels.txt") << "0:z\xe9ro\n";
   Train(train_dir_, {"--max_number_of_steps=1"});
   const ProcessResult eval =
@@ -201,10 +202,10 @@ TEST_F(FineTuningTest, NamesOfClassesMayBeInAnyEncoding) {
   EXPECT_THAT(shown.out, HasSubstr("z\uFFFDro"));
 }
 
-// A user's own folders: the checkpoint knows what they were called.
-TEST_F(FineTuningTest, PredictsWithTheNamesOfItsTraining) {
+// The data set consists of a user's own folders; the checkpoint knows their names.
+TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
   const std::string photos = folder_ / "photos", data = folder_ / "photo_data";
-  for (const char* name : {"odd one", "even"}) WriteDigitPictures(photos + "/" + name, 10);
+  for (const char* name : {"odd one", "even"}) WriteDigitImages(photos + "/" + name, 10);
   RunToEnd(
       {"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir", data});
   Train(train_dir_, {"--dataset_name=folder", "--dataset_dir=" + data, "--max_number_of_steps=1"});

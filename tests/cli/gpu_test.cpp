@@ -1,5 +1,5 @@
-// Training and evaluation on a GPU, or what is said where there is none or not all that it takes;
-// JPEGs that a GPU decodes.
+// Training and evaluation on a GPU, the errors if there is none or a library is missing, and JPEGs
+// that a GPU decodes.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -10,7 +10,7 @@
 namespace carole::testing {
 namespace {
 
-// A command, with the libraries of these folders before all others, and more variables.
+// Runs a command with environment variables and with the libraries of these folders before others.
 ProcessResult RunWith(const std::string& folders, const Words& command, const Words& variables) {
   const char* others = std::getenv("LD_LIBRARY_PATH");
   Words words = {"env", "LD_LIBRARY_PATH=" + folders + (others == nullptr ? "" : ":") +
@@ -27,8 +27,8 @@ ProcessResult CaroleWith(const std::string& folders, const Words& arguments,
 
 class GpuTest : public CliTest {};
 
-TEST_F(GpuTest, WithoutOneEveryCommandSaysSoInOneLine) {
-  if (WhyNoGpu().empty()) GTEST_SKIP() << "skipped: this machine has a GPU";
+TEST_F(GpuTest, CommandsSayInOneLineThatThereIsNoGpu) {
+  if (GpuUnavailableReason().empty()) GTEST_SKIP() << "skipped: this machine has a GPU";
   const Words no_gpu = {"--backend=cuda", "no GPU", "use --backend=onednn"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--backend=cuda"})), 78, no_gpu));
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--backend=cuda"}), 78, no_gpu));
@@ -36,8 +36,8 @@ TEST_F(GpuTest, WithoutOneEveryCommandSaysSoInOneLine) {
                         {"--backend", "got gpu, want one of auto, cuda, onednn, reference"}));
 }
 
-// The driver is a stand-in that is older than any CUDA that this is built with; without libcudnn
-// beside it, or with a broken one.
+// The fake driver is older than any CUDA version that the program is built with. Libcudnn is
+// missing at first, then broken.
 TEST_F(GpuTest, OldDriverAndBrokenLibraryAreNamed) {
   const Words words = {"bench", "train", "--backend=cuda"};
   const ProcessResult old_driver = CaroleWith(CAROLE_FAKE_GPU, words);
@@ -59,17 +59,17 @@ TEST_F(GpuTest, OldDriverAndBrokenLibraryAreNamed) {
 }
 
 TEST_F(GpuTest, TrainsAndEvaluates) {
-  if (const std::string problem = WhyNoGpu(); !problem.empty())
+  if (const std::string problem = GpuUnavailableReason(); !problem.empty())
     GTEST_SKIP() << "skipped: " << problem;
   RunToEnd(TrainWords(train_dir_, {"--backend=cuda"}));
   RunToEnd(EvalWords(train_dir_, {"--backend=cuda"}));
 }
 
-// The whole CUDA backend on an emulated GPU (tests/support/cuda_emulation): plans that are timed,
-// steps that are recorded, images that are copied beside them.
+// The whole CUDA backend on an emulated GPU (tests/support/cuda_emulation), with timed plans,
+// captured steps, and images that are copied during a step.
 class EmulatedGpuTest : public CliTest {
  protected:
-  // A GPU for each rank.
+  // Runs the program with one emulated GPU per rank.
   ProcessResult OnEmulatedGpu(Words arguments, int ranks = 1) {
     arguments.push_back("--backend=cuda");
     Words words = CaroleWords(arguments, ranks);
@@ -78,12 +78,12 @@ class EmulatedGpuTest : public CliTest {
     return RunWith(CAROLE_EMULATED_GPU_LIBRARIES, words,
                    {"XDG_CACHE_HOME=" + cache_, "CAROLE_EMULATED_GPUS=" + std::to_string(ranks)});
   }
-  // Plans that were found to be the fastest, and answers of yes or no.
-  size_t NumRemembered() {
+  // Returns the number of entries in the cache of fastest plans and other timed choices.
+  size_t NumCachedPlans() {
     const std::string cache = ReadText(cache_ + "/carole/plans");
     return static_cast<size_t>(std::count(cache.begin(), cache.end(), '\n'));
   }
-  // The fourth and the fifth are recorded on a GPU.
+  // Returns the arguments of a run of five steps. On a GPU the last two are captured.
   Words FiveSteps(const Words& flags) const {
     Words words = TrainWords(
         "", {"--learning_rate=0.0001", "--log_every_n_steps=1", "--max_number_of_steps=5"});
@@ -93,7 +93,7 @@ class EmulatedGpuTest : public CliTest {
   ProcessResult FiveStepsOnCpu(int ranks) const {
     return Carole(FiveSteps({"--backend=reference"}), ranks);
   }
-  // Each loss but for such a part of it.
+  // Expects equal losses within a relative tolerance.
   static void ExpectSameLosses(const ProcessResult& got, const ProcessResult& want,
                                double tolerance) {
     ASSERT_EQ(got.exit_code, 0) << got.err;
@@ -108,7 +108,7 @@ class EmulatedGpuTest : public CliTest {
   const std::string cache_ = folder_ / "cache";
 };
 
-TEST_F(EmulatedGpuTest, LosesAsTheCpuDoes) {
+TEST_F(EmulatedGpuTest, HasTheLossesOfTheCpu) {
   const struct {
     Words flags;
     double tolerance;  // relative
@@ -121,15 +121,15 @@ TEST_F(EmulatedGpuTest, LosesAsTheCpuDoes) {
     SCOPED_TRACE(flags[0]);
     ExpectSameLosses(OnEmulatedGpu(FiveSteps(flags)), want, tolerance);
   }
-  EXPECT_GT(NumRemembered(), 4 * 4);
+  EXPECT_GT(NumCachedPlans(), 4 * 4);
 }
 
-// Gradients are summed by NCCL (tests/support/nccl_emulation) while backward still runs.
-TEST_F(EmulatedGpuTest, RanksLoseAsOnTheCpu) {
+// NCCL (tests/support/nccl_emulation) sums gradients while backward still runs.
+TEST_F(EmulatedGpuTest, TwoRanksHaveTheLossesOfTheCpu) {
   ExpectSameLosses(OnEmulatedGpu(FiveSteps({"--precision=fp32"}), 2), FiveStepsOnCpu(2), 1e-4);
 }
 
-TEST_F(EmulatedGpuTest, SumsAreMeasured) {
+TEST_F(EmulatedGpuTest, BenchAllreduceMeasuresNccl) {
   const ProcessResult run =
       OnEmulatedGpu({"bench", "allreduce", "--sizes=4096,65536", "--steps=3", "--json"}, 2);
   ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -137,17 +137,17 @@ TEST_F(EmulatedGpuTest, SumsAreMeasured) {
     EXPECT_THAT(run.out, ::testing::HasSubstr(want));
 }
 
-TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {
+TEST_F(EmulatedGpuTest, ResumesAndEvaluatesWithCachedPlans) {
   const auto train = [&](const std::string& folder, int steps) {
     const ProcessResult run = OnEmulatedGpu(
         TrainWords(folder, {"--precision=bf16", "--max_number_of_steps=" + std::to_string(steps)}));
     EXPECT_EQ(run.exit_code, 0) << run.err;
   };
   train(folder_ / "whole", 8);
-  const size_t remembered = NumRemembered();
+  const size_t num_cached = NumCachedPlans();
   train(train_dir_, 5);
   train(train_dir_, 8);
-  EXPECT_EQ(NumRemembered(), remembered);
+  EXPECT_EQ(NumCachedPlans(), num_cached);
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
   const ProcessResult on_gpu = OnEmulatedGpu(EvalWords(train_dir_));
   const ProcessResult on_cpu = Carole(EvalWords(train_dir_, {"--backend=reference"}));
@@ -155,7 +155,7 @@ TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {
   EXPECT_EQ(on_gpu.out, on_cpu.out);
 }
 
-// Drawn JPEGs, and a GPU that is none (tests/support/fake_gpu).
+// Synthetic JPEGs and a fake GPU (tests/support/fake_gpu).
 class NvJpegTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -182,8 +182,8 @@ class NvJpegTest : public ::testing::Test {
   std::string data_dir_ = folder_ / "data";
 };
 
-// The stand-in decodes with libjpeg's accurate DCT: so its pixels reach the net if, and only if,
-// the weights are those of that DCT.
+// The fake decoder uses libjpeg's accurate DCT. So its pixels reach the net if and only if the
+// weights equal those of a run with that DCT.
 TEST_F(NvJpegTest, ItsPixelsReachTheNet) {
   const std::string gpu = folder_ / "gpu", fast = folder_ / "fast", accurate = folder_ / "accurate";
   const ProcessResult trained =
@@ -195,7 +195,7 @@ TEST_F(NvJpegTest, ItsPixelsReachTheNet) {
   EXPECT_NE(DigestOf(gpu), DigestOf(fast));
 }
 
-TEST_F(NvJpegTest, WhatItRefusesIsTheCpusAndSaidOnce) {
+TEST_F(NvJpegTest, TheCpuDecodesWhatItRefusesAndWarnsOnce) {
   const std::string refused = folder_ / "refused", cpu = folder_ / "cpu";
   const ProcessResult trained = CaroleWith(
       CAROLE_FAKE_GPU, TrainWords(refused, {"--jpeg_decoder=nvjpeg"}), {"FAKE_NVJPEG_STATUS=6"});
@@ -208,14 +208,14 @@ TEST_F(NvJpegTest, WhatItRefusesIsTheCpusAndSaidOnce) {
   EXPECT_EQ(DigestOf(refused), DigestOf(cpu));
 }
 
-TEST_F(NvJpegTest, WhatIsMissingIsSaidInOneLine) {
+TEST_F(NvJpegTest, NamesWhatIsMissingInOneLine) {
   const Words words = TrainWords(folder_ / "run", {"--jpeg_decoder=nvjpeg"});
   EXPECT_TRUE(FailsWith(CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_GPU_COUNT=0"}), 78,
                         {"no GPU to decode on", "use --jpeg_decoder=cpu"}));
   EXPECT_TRUE(FailsWith(
       CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_NVJPEG_STATUS=6", "FAKE_CUDA_STATUS=719"}), 69,
       {"nvjpegDecode: status 6, cuStreamSynchronize: CUDA_ERROR"}));
-  if (!WhyNoGpu().empty()) {
+  if (!GpuUnavailableReason().empty()) {
     EXPECT_TRUE(FailsWith(Carole(words), 78, {"cannot be loaded", "use --jpeg_decoder=cpu"}));
   }
 }

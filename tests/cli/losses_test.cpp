@@ -1,5 +1,5 @@
-// carole train beside TensorFlow: the first losses that tests/bench/losses.py recorded there, from
-// carole's first weights and with its order of images and its dropout.
+// Compares the first losses of carole train with TensorFlow's. tests/bench/losses.py recorded them
+// in TensorFlow, with carole's initial weights, order of images and dropout.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -12,8 +12,9 @@ namespace carole::testing {
 namespace {
 
 const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
-// Relative; the log has four digits. Larger where TensorFlow itself ends elsewhere when its first
-// weights are one bit aside, which takes some steps: losses.py says why.
+// Returns the relative tolerance. The log has four digits. The tolerance is larger if TensorFlow's
+// own losses change when one bit of its initial weights changes, which shows after some steps;
+// losses.py explains why.
 double ToleranceAt(size_t step, const nlohmann::json& run) {
   const double own = run["own_difference"];
   return own < 5e-4 || step < 3 ? 2e-3 : std::max(1e-2, 2 * own);
@@ -28,7 +29,7 @@ class Losses : public ::testing::Test {
               "--dataset_dir", data_dir_, "--max_images=" + recorded_["images"].dump()});
   }
 
-  void Follow(const nlohmann::json& recorded, const std::string& backend) {
+  void ExpectSameLosses(const nlohmann::json& recorded, const std::string& backend) {
     const std::string optimizer = recorded["optimizer"], rate = recorded["learning_rate"].dump();
     SCOPED_TRACE(optimizer + " at " + rate + " on " + backend);
     const std::vector<double> want = recorded["losses"];
@@ -49,10 +50,10 @@ class Losses : public ::testing::Test {
   nlohmann::json recorded_;
 };
 
-TEST_F(Losses, OfEachOptimizerAreTensorFlows) {
+TEST_F(Losses, EqualTensorFlowsForEachOptimizer) {
   for (const nlohmann::json& run : recorded_.at("runs")) {
-    Follow(run, "auto");
-    if (run.at("learning_rate") < 0.01) Follow(run, "reference");
+    ExpectSameLosses(run, "auto");
+    if (run.at("learning_rate") < 0.01) ExpectSameLosses(run, "reference");
   }
 }
 

@@ -1,4 +1,4 @@
-// Commands, flags and help, without training.
+// Commands and flags, without training. Help has its own tests (help_test.cpp).
 #include <sys/stat.h>
 
 #include "tests/cli/cli.h"
@@ -8,32 +8,14 @@ namespace {
 
 using ::testing::Test;
 
-TEST(ProgramTest, HelpListsCommandsAndFlags) {
-  const ProcessResult help = RunToEnd({"--help"});
-  for (const char* command :
-       {"train", "eval", "dataset build", "checkpoint inspect", "model list", "bench train"})
-    EXPECT_NE(help.out.find(command), std::string::npos) << command;
-  const ProcessResult train = RunToEnd({"train", "--help"});
-  for (const char* flag : {"--dataset_dir", "--learning_rate_decay_factor", "--rmsprop_decay"})
-    EXPECT_NE(train.out.find(flag), std::string::npos) << flag;
-  EXPECT_EQ(train.out.find("--num_ps_tasks"), std::string::npos);
-  const ProcessResult full = Carole({"train", "--helpfull", "--recipe=mnist"});
-  for (const char* text :
-       {"--num_ps_tasks", "--resnet_size", "--optimizer TEXT=adam", "--[no]report=true",
-        "--[no]sync_replicas=false", "--threads INT in [0 - 4096]=0",
-        "visualwakewords, folder, synthetic", "lars, momentum", "hierarchical_tree, mpi",
-        "--learning_rate_boundaries FLOAT,…=30,60,80,90", "--trainable_scopes TEXT,… "})
-    EXPECT_NE(full.out.find(text), std::string::npos) << text;
-}
-
-TEST(ProgramTest, VersionNamesTheParts) {
+TEST(ProgramTest, VersionNamesTheLibraries) {
   const ProcessResult version = RunToEnd({"--version"});
   for (const char* part : {"carole ", "MPI", "oneDNN", "HDF5", "CUDA"})
     EXPECT_NE(version.out.find(part), std::string::npos) << part;
 }
 
-TEST(ProgramTest, FullOutputIsAnErrorOfTheDisk) {
-  // Less and more than a buffer.
+TEST(ProgramTest, FullOutputIsADiskError) {
+  // The outputs are shorter and longer than a buffer.
   for (const std::string command : {"--version", "model list", "train --helpfull"}) {
     const ProcessResult result =
         RunProcess({"sh", "-c", "'" CAROLE_BINARY "' " + command + " > /dev/full"});
@@ -41,7 +23,7 @@ TEST(ProgramTest, FullOutputIsAnErrorOfTheDisk) {
   }
 }
 
-TEST(ProgramTest, FileOverTheLimitIsAnErrorOfTheDisk) {
+TEST(ProgramTest, FileOverTheSizeLimitIsADiskError) {
   const TemporaryFolder folder;
   const std::string command = "'" CAROLE_BINARY
                               "'"
@@ -52,7 +34,7 @@ TEST(ProgramTest, FileOverTheLimitIsAnErrorOfTheDisk) {
                         {"train-00000", "File too large"}));
 }
 
-// Else the first files that are opened get the numbers of the streams, and their lines.
+// Otherwise the first files that are opened would get the numbers of the streams, and their lines.
 TEST(ProgramTest, RunsWithoutStandardStreams) {
   const ProcessResult result = RunProcess(
       {"sh", "-c", "'" CAROLE_BINARY "' model summary --model_name=none 0<&- 1>&- 2>&-; echo $?"});
@@ -77,7 +59,7 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
       {{"--batch_size=many"}, "--batch_size: got many, want a whole number above 0;"},
       {{"--learning_rate=fast"}, "--learning_rate: got fast, want a number;"},
       {{"--max_number_of_steps=1", "--max_number_of_steps=1e3"},
-       "--max_number_of_steps: got 1e3, want a whole number from 0 on;"},
+       "--max_number_of_steps: got 1e3, want a whole number of at least 0;"},
       {{"--train_image_size=-3"}, "--train_image_size: got -3, want 0 to 16384;"},
       {{"--labels_offset=-2000000000"},
        "--labels_offset: got -2000000000, want -1000000 to 1000000;"},
@@ -87,7 +69,7 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
       {{"--opt_epsilon=1e308"}, "--opt_epsilon: got 1e308, want a number of at most 3.4e+38;"},
       {{"--threads=9223372036854775807"},
        "--threads: got 9223372036854775807, want a smaller number;"},
-      {{"--seed=-1"}, "--seed: got -1, want a whole number from 0 on;"},
+      {{"--seed=-1"}, "--seed: got -1, want a whole number of at least 0;"},
       {{"--batch_size"}, "--batch_size: its value is missing, want a whole number above 0;"}};
   for (const auto& [flags, text] : rows) {
     Words words = {"train"};
@@ -96,7 +78,7 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
   }
 }
 
-TEST(ProgramTest, SizesThatNothingHasRoomForAreRefused) {
+TEST(ProgramTest, ImpossibleSizesAreRefused) {
   const std::string most = "9223372036854775807";
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--model_name=lenet", "--batch_size=" + most}),
                         64, {"--batch_size: got " + most + ", want at most 16777216"}));
@@ -105,14 +87,14 @@ TEST(ProgramTest, SizesThatNothingHasRoomForAreRefused) {
                         64, {"--train_shards: got 2147483647, want 0 to 99999"}));
 }
 
-// So that a folder which one of many machines lacks can be told.
+// The rank shows which of many hosts lacks the folder.
 TEST(ProgramTest, EarlyErrorsNameTheirRank) {
   const ProcessResult run = Carole({"train", "--dataset_dir=/no/such", "--train_dir="}, 2);
   EXPECT_THAT(run.err, ::testing::ContainsRegex("\\[rank [01]\\] \\[io.datasets\\]"));
 }
 
-TEST(ProgramTest, DashesAndSpacesMeanTheSame) {
-  // All four spellings reach the same complaint about the value.
+TEST(ProgramTest, DashesAndUnderscoresAreTheSame) {
+  // All four spellings give the same error about the value.
   for (const Words& words :
        {Words{"train", "--model-name=lennet"}, Words{"train", "--model-name", "lennet"},
         Words{"train", "--model_name=lennet"}, Words{"train", "--model_name", "lennet"}})
@@ -137,15 +119,15 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64,
                         {"model_nam", "--model_name?"}));
   for (const auto& [text, said] :
-       {std::pair{"[train]\nbatch_size = 4\n", "section [train]: flags"},
-        {"batch_size = 4\nbatch-size = 5\n", "batch_size: got it twice"},
+       {std::pair{"[train]\nbatch_size = 4\n", "section [train]: sections are not allowed"},
+        {"batch_size = 4\nbatch-size = 5\n", "batch_size: is there twice"},
         {"batch_size = []\n", "batch_size: got no values, want one"},
         {"batch_size = [3, 4]\n", "batch_size: got 2 values, want one"}}) {
     WriteText(folder / "bad.toml", text);
     EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64, {said}));
   }
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "none.toml"}), 64, {"none.toml"}));
-  EXPECT_TRUE(FailsWith(Carole({"train", "--config", "/dev/zero"}), 64, {"no regular file"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", "/dev/zero"}), 64, {"not a regular file"}));
   std::ofstream(folder / "long.toml") << std::string((1 << 20) + 1, '#');
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "long.toml"}), 64,
                         {"got 1048577 bytes, want at most 1048576"}));
@@ -164,13 +146,13 @@ TEST(ProgramTest, FlagFilesAreReadAsAbslReadsThem) {
                 {"cifarnet"}));  // the last of several wins
   WriteText(folder / "round", "--flagfile=" + folder / "round");
   EXPECT_TRUE(
-      FailsWith(Carole({"train", "--flagfile=" + folder / "round"}), 64, {"comes to itself"}));
+      FailsWith(Carole({"train", "--flagfile=" + folder / "round"}), 64, {"includes itself"}));
   EXPECT_TRUE(
       FailsWith(Carole({"train", "--flagfile=" + folder / "none"}), 64, {"none: cannot be read"}));
-  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=/dev/zero"}), 64, {"no regular file"}));
-  const std::string pipe = folder / "pipe";  // that nobody writes to
+  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=/dev/zero"}), 64, {"not a regular file"}));
+  const std::string pipe = folder / "pipe";  // nobody writes to it
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=" + pipe}), 64, {"no regular file"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=" + pipe}), 64, {"not a regular file"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile"}), 64, {"its value is missing"}));
   WriteText(folder / "run.toml", "flagfile = \"" + folder / "inner" + "\"\n");
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "run.toml"}), 64, {"flagfile"}));

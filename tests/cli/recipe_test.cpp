@@ -1,4 +1,5 @@
-// The five programs' own training commands, as their users wrote them: data and length shrunk.
+// The training commands of the programs whose jobs run here unchanged, as their users wrote them.
+// Only data and length are smaller.
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/cli.h"
@@ -18,7 +19,7 @@ class RecipeTest : public CliTest {
     return RunOnFewThreads(words, ranks);
   }
 
-  // The evaluator task of a job that trains so, when no new checkpoint comes.
+  // Runs the evaluator task of a job with these training arguments until no new checkpoint appears.
   ProcessResult Evaluate(Words words) {
     words.insert(words.begin(), {"launch", "--eval_timeout=1",
                                  R"(--tf_config={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},
@@ -27,8 +28,8 @@ class RecipeTest : public CliTest {
     return RunOnFewThreads(words);
   }
 
-  // TFRecords of drawn JPEGs in ImageNet's form.
-  std::string DrawnImagenet() {
+  // Builds TFRecords of synthetic JPEGs in ImageNet's format and returns their folder.
+  std::string BuildSyntheticImagenet() {
     const std::string folder = folder_ / "imagenet";
     RunToEnd({"dataset", "build", "--dataset_name=synthetic", "--num_images=16", "--num_classes=4",
               "--image_width=96", "--train_shards=1", "--validation_shards=1", "--dataset_dir",
@@ -43,7 +44,8 @@ class RecipeTest : public CliTest {
   }
 };
 
-// The page of train_image_classifier: flags of parameter servers stay, and are explained.
+// The documented command of train_image_classifier. Flags of parameter servers are accepted and
+// explained.
 TEST_F(RecipeTest, TrainImageClassifier) {
   const ProcessResult run =
       Train({"--train_dir=" + train_dir_, "--dataset_dir=" + data_dir_, "--dataset_name=mnist",
@@ -53,14 +55,15 @@ TEST_F(RecipeTest, TrainImageClassifier) {
              "--max_number_of_steps=3"});
   for (const char* text :
        {"rmsprop, momentum 0.9, decay 0.9, epsilon 1, weight decay 4e-05",
-        "0.01, times 0.94 every 3750 steps (decay_steps); its epochs are of the 60000 samples",
+        "0.01, times 0.94 every 3750 steps (decay_steps); its epochs have 60000 samples",
         "32 local, 32 global", "--num_ps_tasks: there are no parameter servers",
         "--num_clones: mpirun", "3 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
 }
 
-// TensorFlow 1.4 read its flags with argparse, later versions with absl, which takes one dash, too.
-TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
+// TensorFlow 1.4 read its flags with argparse; later versions read them with absl, which also
+// accepts one dash.
+TEST_F(RecipeTest, TrainImageClassifierAcceptsWhatItsParsersAccepted) {
   const ProcessResult run = Train(
       {"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist", "--model=lenet",
        "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas", "False",
@@ -70,13 +73,14 @@ TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
               HasSubstr("--trainable_scopes=LeNet/fc3,LeNet/fc4"));
-  EXPECT_TRUE(FailsWith(Carole({"train", "--learning_rate_d=fixed"}), 64,
-                        {"--learning_rate_d: may stand for several: --learning_rate_decay_type, "
-                         "--learning_rate_decay_factor"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--learning_rate_d=fixed"}), 64,
+                {"--learning_rate_d: is ambiguous: it may stand for --learning_rate_decay_type, "
+                 "--learning_rate_decay_factor"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--sync_replicas=maybe"}), 64, {"--sync_replicas"}));
 }
 
-// The page of eval_image_classifier, and the other flags that it has.
+// The documented command of eval_image_classifier, with its other flags.
 TEST_F(RecipeTest, EvalImageClassifier) {
   Train({"--train_dir=" + train_dir_, "--dataset_dir=" + data_dir_, "--dataset_name=mnist",
          "--model_name=lenet", "--alsologtostderr", "--v=0", "--max_number_of_steps=1"});
@@ -90,9 +94,9 @@ TEST_F(RecipeTest, EvalImageClassifier) {
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "eval"));
 }
 
-// Color JPEGs, one channel, whose values are not whole; and prediction knows it.
+// Color JPEGs become one channel with fractional values. Prediction does the same.
 TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
-  const std::string data = DrawnImagenet();
+  const std::string data = BuildSyntheticImagenet();
   const Words input = {"--dataset_name=synthetic", "--dataset_dir=" + data, "--use_grayscale",
                        "--model_name=cifarnet", "--preprocessing_name=lenet"};
   Words train = input, eval = input;
@@ -116,7 +120,7 @@ TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
                      "--num_classes=5", "--preprocessing_name=lenet"}));
 }
 
-// The platform's slim example: its container adds data_dir, output_dir and num_gpus.
+// The UAI platform's slim example. Its container adds --data_dir, --output_dir and --num_gpus.
 TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
   const ProcessResult run =
       Train({"--data_dir=" + data_dir_, "--output_dir=" + train_dir_, "--work_dir=/data",
@@ -124,12 +128,12 @@ TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
              "--model_name=lenet", "--max_step=2", "--learning_rate_decay_type=polynomial"},
             2);
   EXPECT_THAT(run.err, HasSubstr("32 local, 64 global"));
-  // Ranks count as replicas: 60000 / 64 steps an epoch, two epochs.
+  // Ranks count as replicas: two epochs of 60000 / 64 steps.
   EXPECT_THAT(run.err, HasSubstr("0.01, polynomial to 0.0001 in 1875 steps (decay_steps)"));
 }
 
-// What it passes when its user says nothing.
-TEST_F(RecipeTest, MaxStepOfThePlatformTakesNoLimitAway) {
+// The platform passes --max_step=0 if its user sets no limit.
+TEST_F(RecipeTest, MaxStepOfThePlatformRemovesNoLimit) {
   Words words = {"--data_dir=" + data_dir_, "--output_dir=" + train_dir_, "--dataset_name=mnist",
                  "--model_name=lenet",      "--max_number_of_steps=2",    "--max_step=0"};
   EXPECT_THAT(Train(words).err, HasSubstr("length     2 steps\n"));
@@ -137,12 +141,12 @@ TEST_F(RecipeTest, MaxStepOfThePlatformTakesNoLimitAway) {
   EXPECT_THAT(Train(words).err, HasSubstr("length     2 steps\n"));
 }
 
-// An evaluator reads training's words as training does, and takes the split that it does not.
+// An evaluator parses the training arguments as training does, and evaluates the other split.
 TEST_F(RecipeTest, EvaluatorOfTrainImageClassifier) {
   std::ofstream(folder_ / "run.toml") << "use_grayscale = true\nbatch-size = 4\n";
   const Words words = {"--config",
                        folder_ / "run.toml",
-                       "-dataset_d=" + DrawnImagenet(),
+                       "-dataset_d=" + BuildSyntheticImagenet(),
                        "--train_dir=/nowhere",
                        "--train_d",
                        train_dir_,
@@ -166,7 +170,7 @@ TEST_F(RecipeTest, EvaluatorOfMnist) {
 
 TEST_F(RecipeTest, EvaluatorOfImagenetMain) {
   const Words words = {"--recipe=imagenet_main",     "--resnet_size=18",
-                       "--train-batch-size=2",       "--data_dir=" + DrawnImagenet(),
+                       "--train-batch-size=2",       "--data_dir=" + BuildSyntheticImagenet(),
                        "--output_dir=" + train_dir_, "--max_step=1",
                        "--epochs_per_eval=0"};
   Train(words);
@@ -175,7 +179,7 @@ TEST_F(RecipeTest, EvaluatorOfImagenetMain) {
 }
 
 TEST_F(RecipeTest, ImagenetMain) {
-  const std::string data = DrawnImagenet();
+  const std::string data = BuildSyntheticImagenet();
   const ProcessResult run = Train(
       {"--recipe=imagenet_main", "--train-batch-size=4", "--resnet_size=18", "--data_dir=" + data,
        "--output_dir=" + train_dir_, "--num_gpus=1", "--data-format=channels_first",
@@ -185,8 +189,8 @@ TEST_F(RecipeTest, ImagenetMain) {
   for (const char* text :
        {"imagenet_resnet_v2_18: 11692329 parameters, images 224x224x3, 1001 classes",
         "2 local, 4 global", "momentum, momentum 0.9, weight decay 0.0001",
-        "0.1, times 0.1 behind step 9608752, times 0.01 behind step 19217505",
-        "preprocessing imagenet_resnet", "moving statistics are updated",
+        "0.1, times 0.1 after step 9608752, times 0.01 after step 19217505",
+        "preprocessing imagenet_resnet", "running statistics are updated",
         "--variable_strategy: each rank holds all variables"})
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--resnet_size=42"}), 64,
@@ -197,26 +201,26 @@ TEST_F(RecipeTest, ImagenetMain) {
                         64, {"--train_batch_size", "multiple of 2"}));
 }
 
-// As argparse did, among the flags of that program.
-TEST_F(RecipeTest, ImagenetMainTakesBeginningsOfNames) {
+// argparse accepted abbreviations among the flags of that program.
+TEST_F(RecipeTest, ImagenetMainAcceptsAbbreviatedFlags) {
   const ProcessResult run =
       Train({"--recipe", "imagenet_main", "--train-b=4", "--learning", "0.25", "--resnet=18",
-             "--data_d=" + DrawnImagenet(), "--output=" + train_dir_, "--train-e=2", "--max_step=1",
-             "--epochs=0"});
+             "--data_d=" + BuildSyntheticImagenet(), "--output=" + train_dir_, "--train-e=2",
+             "--max_step=1", "--epochs=0"});
   for (const char* text : {"imagenet_resnet_v2_18", "4 local, 4 global", "0.25, times"})
     EXPECT_THAT(run.err, HasSubstr(text));
-  EXPECT_TRUE(
-      FailsWith(Carole({"train", "--recipe=imagenet_main", "--batch-norm=1"}), 64,
-                {"--batch_norm: may stand for several: --batch_norm_decay, --batch_norm_epsilon"}));
+  EXPECT_TRUE(FailsWith(
+      Carole({"train", "--recipe=imagenet_main", "--batch-norm=1"}), 64,
+      {"--batch_norm: is ambiguous: it may stand for --batch_norm_decay, --batch_norm_epsilon"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--train_b=4"}), 64,
                         {"no such flag; did you mean --train_batch_size?"}));
   WriteText(folder_ / "recipe.toml", "recipe = \"imagenet_main\"");
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder_ / "recipe.toml", "--train_b=4"}), 64,
                         {"--output_dir: missing"}))
-      << "the file's recipe brings its spellings, too";
+      << "a recipe in the file also allows abbreviations";
 }
 
-// The Keras programs read the raw files.
+// The Keras programs read raw files.
 TEST_F(RecipeTest, MnistFromRawFiles) {
   const ProcessResult run = Train({"--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
                                    "--output_dir=" + train_dir_, "--train_epochs=1"});
@@ -231,7 +235,7 @@ TEST_F(RecipeTest, MnistFromRawFiles) {
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":100"));
 }
 
-// Raw files of either form, replaced and beside each other: each gets records of its own, once.
+// Raw files of both forms, in one folder or replaced: each version is converted once.
 TEST_F(RecipeTest, RecordsBelongToTheirRawFiles) {
   const std::string raw = folder_ / "raw", npz = folder_ / "other.npz";
   std::filesystem::copy(TestData() + "/npz/mnist.npz", npz);
@@ -242,15 +246,15 @@ TEST_F(RecipeTest, RecordsBelongToTheirRawFiles) {
         .err;
   };
   EXPECT_THAT(train(raw), HasSubstr("mnist train: 300 samples in"));
-  EXPECT_THAT(train(raw), ::testing::Not(HasSubstr("TFRecords are written")));
+  EXPECT_THAT(train(raw), ::testing::Not(HasSubstr("writing their TFRecords")));
   WriteDigits(raw, 200, 50);
   EXPECT_THAT(train(raw), HasSubstr("mnist train: 200 samples in"));
   EXPECT_THAT(train(npz), HasSubstr("mnist train: 40 samples in"));
   std::filesystem::copy(npz, folder_ / "same.npz");
-  EXPECT_THAT(train(folder_ / "same.npz"), HasSubstr("TFRecords are written"));
+  EXPECT_THAT(train(folder_ / "same.npz"), HasSubstr("writing their TFRecords"));
 }
 
-TEST_F(RecipeTest, RawFilesThatAreMissingAtFirst) {
+TEST_F(RecipeTest, RawFilesMayBeAddedLater) {
   const std::string raw = folder_ / "raw", images = raw + "/t10k-images-idx3-ubyte";
   std::filesystem::rename(images, folder_ / "away");
   const Words words = {"--recipe=mnist", "--data_dir=" + raw, "--output_dir=" + train_dir_,
@@ -262,7 +266,7 @@ TEST_F(RecipeTest, RawFilesThatAreMissingAtFirst) {
   EXPECT_THAT(Train(words).err, HasSubstr("(100 samples)"));
 }
 
-// A user's own records beside the raw files.
+// The folder holds a user's own records as well as raw files.
 TEST_F(RecipeTest, RecordsWinOverRawFiles) {
   std::filesystem::copy(folder_ / "raw", data_dir_);
   EXPECT_THAT(Train({"--recipe=mnist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
@@ -271,13 +275,13 @@ TEST_F(RecipeTest, RecordsWinOverRawFiles) {
               HasSubstr("mnist train: 300 samples in " + data_dir_ + ","));
 }
 
-// Keras's own file, 40 + 10 pictures; mnist.py left mnist.h5.
+// Keras's mnist.npz with 40 training and 10 test images. The original program wrote mnist.h5.
 TEST_F(RecipeTest, MnistFromKerasFile) {
   const std::string data = folder_ / "keras";
   std::filesystem::create_directory(data);
   std::filesystem::copy(TestData() + "/npz/mnist.npz", data);
   EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data}).out,
-              HasSubstr(data + ": raw files; training writes their TFRecords once"));
+              HasSubstr(data + ": raw files; training converts them to TFRecords once"));
   const ProcessResult run = Train({"--recipe=mnist", "--data_dir=" + data + "/mnist.npz",
                                    "--output_dir=" + train_dir_, "--train_epochs=1"});
   EXPECT_THAT(run.err, HasSubstr("mnist train: 40 samples in " + data + "/records"));
@@ -288,8 +292,9 @@ TEST_F(RecipeTest, MnistFromKerasFile) {
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":10"));
 }
 
-// Its one process had 32 images a step, whatever the GPUs; 3 ranks cannot share all of them.
-TEST_F(RecipeTest, RanksShareTheBatchOfMnist) {
+// The original's one process had 32 images per step on any number of GPUs. Three ranks cannot
+// divide 32 evenly.
+TEST_F(RecipeTest, RanksDivideTheBatchOfMnist) {
   const Words words = {"--recipe=mnist", "--data_dir=" + data_dir_, "--max_step=1"};
   const auto batch = [&](int ranks, const char* flag) {
     Words all = words;
@@ -305,7 +310,7 @@ TEST_F(RecipeTest, RanksShareTheBatchOfMnist) {
                         64, {"--train_batch_size", "multiple of 2"}));
 }
 
-// 1000 steps, however soon the ranks have shared out five epochs.
+// The length is 1000 steps, even if the ranks have seen five epochs earlier.
 TEST_F(RecipeTest, LengthOfMnistDist) {
   const ProcessResult run =
       Carole({"train", "--recipe=mnist_dist", "--data_dir=" + data_dir_,
@@ -324,12 +329,13 @@ TEST_F(RecipeTest, MnistDist) {
     EXPECT_THAT(run.err, HasSubstr(text));
 }
 
-// By steps where the programs did so.
+// Recipes record summaries by steps if their programs did so. Help shows their defaults.
 TEST_F(RecipeTest, SummariesByTimeOrSteps) {
   for (const auto& [recipe, steps] :
        {std::pair("train_image_classifier", "0"), {"imagenet_main", "100"}, {"mnist_dist", "100"}})
     EXPECT_THAT(Carole({"train", "--helpfull", "--recipe", recipe}).out,
-                ContainsRegex(std::string("--save_summaries_steps [A-Z:]+=") + steps + "[ \n]"));
+                ContainsRegex("--save_summaries_steps INT>=0 .*\n? *\\[default: " +
+                              std::string(steps) + "\\]"));
   const ProcessResult by_time =
       Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
              "--max_step=3", "--save_summaries_secs=1e-9"});
@@ -345,15 +351,15 @@ TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {
   EXPECT_THAT(run.err, HasSubstr("0.25, fixed"));
 }
 
-TEST_F(RecipeTest, EpochsWithoutEndEndWithTheSteps) {
+TEST_F(RecipeTest, HugeNumbersOfEpochsEndWithTheSteps) {
   const ProcessResult run =
       RunToEnd(TrainWords(train_dir_, {"--train_epochs=1e30", "--epochs_per_eval=1e30",
                                        "--bucket_mb=1e30", "--max_number_of_steps=2"}));
   EXPECT_THAT(run.err, HasSubstr("2 steps, evaluated every 4611686018427387904\n"));
 }
 
-// 300 images, 75 of each step: 4 steps of an epoch, but 7 of two with 80.
-TEST_F(RecipeTest, GivenLengthsWinOverARecipesOthers) {
+// An epoch of 300 images has 4 steps of 75 images, and also 4 steps of 80, the last one short.
+TEST_F(RecipeTest, GivenLengthsWinOverARecipesLengths) {
   const auto length = [&](const std::string& recipe, Words flags) {
     flags.insert(flags.begin(), {"--recipe=" + recipe, "--data_dir=" + data_dir_,
                                  "--output_dir=" + train_dir_, "--max_time=1e-9"});
@@ -377,7 +383,7 @@ TEST_F(RecipeTest, GivenLengthsWinOverARecipesOthers) {
   EXPECT_THAT(never, ContainsRegex("length +300 steps\n"));
 }
 
-TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {
+TEST_F(RecipeTest, UnsupportedFeaturesAreRefused) {
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize_delay=100"})), 64,
                         {"--quantize_delay", "got 100, want -1"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize"})), 64,
@@ -386,12 +392,12 @@ TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {
                         {"--batch_size, --train_batch_size: both given"}));
 }
 
-// Flags without a meaning have the types that they had; and no number is made of what is none.
+// Ignored flags still check the types of their values, and texts that are not numbers are refused.
 TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
   for (const auto& [flag, wanted] :
        {std::pair{"--task=x", "got x, want a whole number"},
         {"--clone_on_cpu=maybe", "got maybe, want true or false"},
-        {"--num_gpus=-1", "got -1, want a whole number from 0 on"},
+        {"--num_gpus=-1", "got -1, want a whole number of at least 0"},
         {"--data-format=NHWC", "want channels_first or channels_last"},
         {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
         {"--num-layers=45", "got 45, want 6n + 2"},
@@ -410,9 +416,9 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
                 {"--train_epochs: got 0, want more"}));
 }
 
-TEST_F(RecipeTest, ImagenetMainWantsAnOutputFolder) {
+TEST_F(RecipeTest, ImagenetMainRequiresAnOutputFolder) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
-                        {"--output_dir: missing", "UAI's ResNet on ImageNet has no default"}));
+                        {"--output_dir: is missing", "UAI's ResNet on ImageNet has no default"}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Requests to stop, at any moment of a run of two ranks.
+// Requests to stop at any moment of a run of two ranks.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 class StopTest : public CliTest {
  protected:
-  // Sends the signal to every rank when the log says `when`; a job of two ranks.
+  // Runs two ranks and sends the signal to both when the log shows the text `when`.
   ProcessResult StopAt(int signal, const std::string& when, const Words& more) {
     Words words = {"--max_number_of_steps=100000", "--log_every_n_steps=1"};
     words.insert(words.end(), more.begin(), more.end());
@@ -24,7 +24,7 @@ class StopTest : public CliTest {
   }
 };
 
-// Threads that wait for others do not spin for long, unless the user says so.
+// Waiting OpenMP threads do not spin for long, unless the user's environment asks for it.
 TEST_F(StopTest, WaitingThreadsSleep) {
   for (const std::string given : {"", "GOMP_SPINCOUNT=7", "OMP_WAIT_POLICY=active"}) {
     Words variables = {"-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
@@ -49,13 +49,13 @@ TEST_F(StopTest, BeforeTheFirstStep) {
   EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(HasSubstr("no checkpoint")));
 }
 
-// Batch systems send them before the time is over.
-TEST_F(StopTest, ByOtherWarnings) {
+// Batch systems send these signals before the time limit.
+TEST_F(StopTest, ByOtherSignals) {
   for (const int signal : {SIGUSR2, SIGXCPU})
     EXPECT_TRUE(FailsWith(StopAt(signal, "global step 2", {}), 75, {"saving at step"}));
 }
 
-// Else two runs would write one folder, each unseen by the other.
+// Otherwise two runs would write one folder without noticing each other.
 TEST_F(StopTest, ByAnotherRunInTheFolder) {
   Subprocess job(CaroleWords(
       TrainWords(train_dir_, {"--max_number_of_steps=100000", "--save_interval_secs=0.5"})));
@@ -63,11 +63,11 @@ TEST_F(StopTest, ByAnotherRunInTheFolder) {
       << job.err();
   std::filesystem::rename(train_dir_, train_dir_ + ".old");
   RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1"}));
-  EXPECT_TRUE(FailsWith(job.Wait(), 78, {train_dir_, "is not this run's any more"}));
+  EXPECT_TRUE(FailsWith(job.Wait(), 78, {train_dir_, "no longer locked by this run"}));
   EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-1.h5"));
 }
 
-// Whether every rank of two catches the signal by now.
+// Whether both ranks have installed a handler for the signal.
 bool RanksCatch(int signal, const std::string& train_dir) {
   const std::vector<pid_t> ranks = ProcessesWith(train_dir);
   return ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), [&](pid_t rank) {
@@ -78,7 +78,8 @@ bool RanksCatch(int signal, const std::string& train_dir) {
          });
 }
 
-// While ranks meet, look through the data, measure, make their first steps, evaluate and save.
+// The moments cover connecting, indexing the data, measuring, the first steps, evaluating and
+// saving.
 TEST_F(StopTest, AtAnyMoment) {
   for (const int milliseconds : {0, 30, 60, 100, 150, 200, 300, 450}) {
     SCOPED_TRACE(milliseconds);
@@ -95,7 +96,7 @@ TEST_F(StopTest, AtAnyMoment) {
   }
 }
 
-TEST_F(StopTest, DuringAnEvaluationWithTheCodeThatWasAskedFor) {
+TEST_F(StopTest, DuringAnEvaluationWithTheChosenExitCode) {
   for (const std::string code : {"9", "0"}) {
     const ProcessResult result =
         StopAt(SIGUSR1, "mnist test: 100 records", {"--eval_every=1", "--stop_exit_code=" + code});
@@ -111,8 +112,8 @@ TEST_F(StopTest, WhileItSaves) {
                         {"saving at step"}));
 }
 
-// As srun --kill-on-bad-exit does to the ranks that are not the first to have gone.
-TEST_F(StopTest, KeepsItsExitCodeWhenSignalsGoOnToItsEnd) {
+// srun --kill-on-bad-exit sends signals to the other ranks after the first rank has ended.
+TEST_F(StopTest, KeepsItsExitCodeIfSignalsContinueUntilItsEnd) {
   Subprocess job(CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"})));
   ASSERT_TRUE(
       job.WaitUntil([&] { return job.err().find("train_dir  ") != std::string::npos; }, 60));
@@ -120,7 +121,7 @@ TEST_F(StopTest, KeepsItsExitCodeWhenSignalsGoOnToItsEnd) {
   EXPECT_TRUE(FailsWith(job.Wait(), 75, {"saving at step"}));
 }
 
-// The terminal is closed, or Ctrl-C has ended the `tee` that the log goes to.
+// The terminal was closed, or Ctrl-C has ended the `tee` that reads the log.
 TEST_F(StopTest, WhenItsTerminalOrReaderIsGone) {
   EXPECT_TRUE(FailsWith(StopAt(SIGHUP, "train_dir  ", {}), 75, {"saving at step"}));
   std::filesystem::remove_all(train_dir_);
@@ -132,7 +133,7 @@ TEST_F(StopTest, WhenItsTerminalOrReaderIsGone) {
   EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-3.h5"));
 }
 
-TEST_F(StopTest, WhenItsTimeIsOver) {
+TEST_F(StopTest, AtItsTimeLimit) {
   const Words steps = {"--max_number_of_steps=100000", "--max_time=1s"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, steps), 2), 75, {"saving at step"}));
 }

@@ -1,4 +1,4 @@
-// --trace with real ranks: one file, all ranks, one clock.
+// --trace with real ranks: one file has the events of all ranks on one clock.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,7 +26,7 @@ class TraceTest : public CliTest {
 double Start(const Json& e) { return e["ts"]; }
 double End(const Json& e) { return e["ts"].get<double>() + e["dur"].get<double>(); }
 
-// Complete events of a kind, of one rank or of all.
+// Returns the complete events of a kind, of one rank or (rank < 0) of all.
 std::vector<Json> OfKind(const Json& trace, const std::string& kind, int rank = -1) {
   std::vector<Json> found;
   for (const Json& e : trace) {
@@ -35,8 +35,7 @@ std::vector<Json> OfKind(const Json& trace, const std::string& kind, int rank = 
   return found;
 }
 
-// Times are rounded to nanoseconds.
-constexpr double kRounding = 0.0021;
+constexpr double kRounding = 0.0021;  // microseconds; times are rounded to nanoseconds
 
 bool IsInside(const Json& inner, const Json& outer) {
   return Start(inner) >= Start(outer) - kRounding && End(inner) <= End(outer) + kRounding;
@@ -57,8 +56,9 @@ std::set<std::string> Names(const std::vector<Json>& events) {
   return names;
 }
 
-// Whoever takes part in a sum is there when the last rank comes: all were there at one moment.
-void ExpectSameMoments(const Json& trace, int ranks) {
+// Expects that the events of each collective overlap on all ranks: no rank can leave it before the
+// last rank has entered.
+void ExpectCollectivesOverlap(const Json& trace, int ranks) {
   std::map<int64_t, std::vector<Json>> by_sequence;
   for (const Json& e : OfKind(trace, "collective")) by_sequence[e["args"]["sequence"]].push_back(e);
   EXPECT_GT(by_sequence.size(), 20U);
@@ -76,17 +76,17 @@ void ExpectSameMoments(const Json& trace, int ranks) {
   }
 }
 
-TEST_F(TraceTest, AllRanksLieOnOneClock) {
+TEST_F(TraceTest, AllRanksUseOneClock) {
   for (int ranks : {2, 3}) {
     SCOPED_TRACE(ranks);
     std::filesystem::remove_all(train_dir_);
     const Json trace = TrainAndRead(ranks, {"--eval_every=6", "--trace_kernels"});
-    ExpectSameMoments(trace, ranks);
+    ExpectCollectivesOverlap(trace, ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       const auto steps = OfKind(trace, "step", rank);
       EXPECT_EQ(steps.size(), 12U);
       const auto phases = OfKind(trace, "phase", rank);
-      EXPECT_EQ(Names(phases), (std::set<std::string>{"input", "forward", "backward", "sums",
+      EXPECT_EQ(Names(phases), (std::set<std::string>{"input", "forward", "backward", "reduction",
                                                       "optimizer", "evaluation", "saving"}));
       const auto kernels = OfKind(trace, "kernel", rank);
       ExpectEachInsideOne(kernels, phases);
@@ -96,24 +96,24 @@ TEST_F(TraceTest, AllRanksLieOnOneClock) {
   }
 }
 
-TEST_F(TraceTest, SumsAreThoseOfTheGradients) {
+TEST_F(TraceTest, HoldsTheReductionsOfGradients) {
   const Json trace = TrainAndRead(2);
   const auto steps = OfKind(trace, "step", 1);
-  std::map<int64_t, int64_t> bytes;  // of a step
+  std::map<int64_t, int64_t> bytes;  // by step
   for (const Json& e : OfKind(trace, "collective", 1)) {
     if (!e["name"].get<std::string>().starts_with("gradients")) continue;
     bytes[e["args"]["step"]] += e["args"]["bytes"].get<int64_t>();
     EXPECT_EQ(e["args"]["algorithm"], "shared_memory");
     const double us = e["dur"].get<double>() - e["args"]["waited_ms"].get<double>() * 1e3;
     const double want = e["args"]["bytes"].get<double>() / us * 1e-3;  // 2 (p - 1) / p is 1
-    if (us > 100) {                                                    // else rounding shows
+    if (us > 100) {  // shorter times are too much affected by rounding
       EXPECT_NEAR(e["args"]["bus_GB_per_s"], want, 0.02 * want + 0.0005) << e;
     }
     ExpectEachInsideOne({e}, steps);
   }
   ASSERT_EQ(bytes.size(), 12U);
   for (const auto& [step, sum] : bytes) {
-    EXPECT_GE(sum, 3274634 * 4) << step;  // the weights of lenet, and what lies between them
+    EXPECT_GE(sum, 3274634 * 4) << step;  // the weights of lenet, and padding between them
     EXPECT_LE(sum, 3274634 * 4 * 1.01) << step;
   }
 }
@@ -134,7 +134,7 @@ TEST_F(TraceTest, HoldsTheStepsAskedFor) {
   }
 }
 
-TEST_F(TraceTest, StoppedAndKilledRunsLeaveAWholeFile) {
+TEST_F(TraceTest, StoppedAndKilledRunsLeaveAValidFile) {
   const Words words = TrainWords(
       train_dir_, {"--trace=" + trace_, "--max_number_of_steps=100000", "--log_every_n_steps=1"});
   Subprocess stopped(CaroleWords(words, 2));
@@ -152,22 +152,24 @@ TEST_F(TraceTest, StoppedAndKilledRunsLeaveAWholeFile) {
   EXPECT_GE(OfKind(Json::parse(ReadText(trace_)), "step").size(), 10U);
 }
 
-TEST_F(TraceTest, ADiskThatRefusesDoesNotStopTheRun) {
+TEST_F(TraceTest, WriteErrorsDoNotStopTheRun) {
   std::filesystem::create_directory(trace_);
   const ProcessResult run = RunToEnd(TrainWords(train_dir_, {"--trace=" + trace_}));
-  EXPECT_THAT(run.err, ::testing::HasSubstr("cannot be written; the run goes on: Is a directory"));
+  EXPECT_THAT(run.err,
+              ::testing::HasSubstr("cannot be written: Is a directory; the run continues"));
 }
 
-TEST_F(TraceTest, HasAPlaceBeforeTheRunBegins) {
+TEST_F(TraceTest, RefusesAMissingFolderBeforeTheRunStarts) {
   const std::string nowhere = folder_ / "no/such/folder/t.json";
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--trace=" + nowhere})), 74,
                         {"--trace " + nowhere, "make its folder first"}));
 }
 
-TEST_F(TraceTest, StepsThatTheRunHasNotAreNamed) {
+TEST_F(TraceTest, WarnsAboutStepsThatTheRunDidNotHave) {
   const ProcessResult run = RunToEnd(TrainWords(
       train_dir_, {"--trace=" + trace_, "--trace_steps=50:52", "--max_number_of_steps=2"}));
-  EXPECT_THAT(run.err, ::testing::HasSubstr("--trace_steps=50:52: the run had none of them"));
+  EXPECT_THAT(run.err,
+              ::testing::HasSubstr("--trace_steps=50:52: the run had none of these steps"));
   EXPECT_FALSE(std::filesystem::exists(trace_));
 }
 

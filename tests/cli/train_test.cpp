@@ -1,4 +1,4 @@
-// carole train and eval as users run them: alone, under mpirun, stopped and gone on.
+// carole train and eval as users run them: alone, under mpirun, stopped and resumed.
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/cli.h"
@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A line of /proc/PROCESS/status.
+// Returns the value of a field in /proc/PROCESS/status.
 std::string StatusOf(pid_t process, const std::string& field) {
   const std::string status = ReadText("/proc/" + std::to_string(process) + "/status");
   const std::string start = "\n" + field + ":\t";
@@ -29,20 +29,21 @@ class TrainTest : public CliTest {
     return RunToEnd(TrainWords(train_dir, more), ranks);
   }
 
-  // The signal comes while rank 0 stands still, so that the run is not over before.
-  void StopAndGoOn(int signal, int ranks) {
+  // Sends the signal while rank 0 is stopped, so that the run cannot end before it arrives. Expects
+  // that the resumed run ends with the same bits as one that was not stopped.
+  void StopAndResume(int signal, int ranks) {
     const Words steps = {"--max_number_of_steps=100", "--collective_timeout=600"};
     Train(folder_ / "whole", steps, ranks);
     Subprocess job(WithFault("0:5:input:stop", CaroleWords(TrainWords(train_dir_, steps), ranks)));
     pid_t rank = 0;
-    const auto stands_still = [&] {
+    const auto is_stopped = [&] {
       for (pid_t process : ProcessesWith(train_dir_)) {
         if (StatusOf(process, "State").starts_with("T")) rank = process;
       }
       return rank != 0;
     };
-    ASSERT_TRUE(job.WaitUntil(stands_still, 60)) << job.err();
-    job.Signal(signal);  // mpirun hands it on
+    ASSERT_TRUE(job.WaitUntil(is_stopped, 60)) << job.err();
+    job.Signal(signal);  // mpirun forwards it
     ASSERT_TRUE(job.WaitUntil([&] { return IsPending(signal, rank); }, 60)) << job.err();
     kill(rank, SIGCONT);
     EXPECT_TRUE(FailsWith(job.Wait(), 75, {"asked to stop", "saving at step"}));
@@ -57,8 +58,9 @@ double LossAt(const std::string& log, int step) {
   return found == std::string::npos ? -1 : std::stod(log.substr(found + start.size()));
 }
 
-// Rank 0's own ones go on from a checkpoint, too: a step does not look at them.
-TEST_F(TrainTest, MovingStatisticsAreTheRanksMeanOrTheFirstOnes) {
+// Rank 0's own statistics also continue from a checkpoint, because a training step does not use
+// them.
+TEST_F(TrainTest, RunningStatisticsAreTheMeanOfRanksOrThoseOfRank0) {
   const auto train = [&](const std::string& folder, const std::string& flag, int steps) {
     Train(folder,
           {"--model_name=mobilenet_v1_025", "--train_image_size=32", flag,
@@ -73,7 +75,7 @@ TEST_F(TrainTest, MovingStatisticsAreTheRanksMeanOrTheFirstOnes) {
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "first"));
 }
 
-TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
+TEST_F(TrainTest, LogsAsTfSlimAndLearns) {
   const ProcessResult run = Train(train_dir_, {"--max_number_of_steps=60", "--batch_size=32",
                                                "--num_ps_tasks=2", "--log_dir", folder_ / "log"});
   EXPECT_THAT(run.err,
@@ -94,7 +96,7 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
     EXPECT_THAT(ReadText(event_file), HasSubstr(tag));
 }
 
-// Those at which summaries were recorded.
+// Returns the steps at which summaries were recorded.
 std::vector<int> StepsRecorded(const std::string& log) {
   const std::string words = "Recording summary at step ";
   std::vector<int> steps;
@@ -118,8 +120,8 @@ TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
     EXPECT_NEAR(LossAt(one.err, step), LossAt(two.err, step), 2e-3) << "step " << step;
 }
 
-// They are ranks of one machine all the same.
-TEST_F(TrainTest, RanksThatCannotShareMemoryShareTheMachinesBatch) {
+// Ranks without shared memory are still ranks of one host.
+TEST_F(TrainTest, RanksWithoutSharedMemoryDivideTheHostsBatch) {
   Words train = TrainWords(train_dir_, {"--train_batch_size=16", "--max_number_of_steps=2"});
   std::erase(train, "--batch_size=8");
   const ProcessResult run =
@@ -129,14 +131,15 @@ TEST_F(TrainTest, RanksThatCannotShareMemoryShareTheMachinesBatch) {
   EXPECT_THAT(run.err, HasSubstr("8 local, 16 global"));
 }
 
-// No number of ranks and no batch divides the images.
-TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
+// 97 images: neither the number of ranks nor the batch divides them.
+TEST_F(TrainTest, EvaluationIsTheSameOnAnyNumberOfRanks) {
   Train(train_dir_);
   WriteDigits(folder_ / "prime", 10, 97);
   const std::string data = folder_ / "prime_data";
   RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "prime",
             "--dataset_dir", data});
-  std::vector<std::string> outputs, parts, shares;  // of all, of three batches, of a machine's
+  // Outputs for all images, for three batches, and for three batches that are given per host.
+  std::vector<std::string> outputs, parts, shares;
   const std::pair<Words, std::vector<std::string>*> runs[] = {
       {{}, &outputs},
       {{"--max_num_batches=3"}, &parts},
@@ -163,7 +166,7 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   }
 }
 
-TEST_F(TrainTest, NoRankAppliesWhatIsNotFinite) {
+TEST_F(TrainTest, NoRankAppliesGradientsThatAreNotFinite) {
   const Words hot = {"--optimizer=sgd", "--learning_rate=1e30", "--log_every_n_steps=1"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, hot), 2), 78,
                         {"after step 1: not finite", "rank 0: gradient of LeNet/",
@@ -171,12 +174,12 @@ TEST_F(TrainTest, NoRankAppliesWhatIsNotFinite) {
   Words skipping = hot;
   skipping.push_back("--on_nan=skip");
   const ProcessResult skipped = Carole(TrainWords(train_dir_, skipping), 2);
-  EXPECT_THAT(skipped.err, HasSubstr("no rank applies it"));
+  EXPECT_THAT(skipped.err, HasSubstr("all ranks skip this step"));
   EXPECT_THAT(skipped.err, ::testing::Not(HasSubstr("global step 2:")));
   EXPECT_TRUE(FailsWith(skipped, 78, {"diverged"}));
 }
 
-TEST_F(TrainTest, GoesOnBitwiseAfterKill) {
+TEST_F(TrainTest, ResumesBitwiseAfterKill) {
   Train(folder_ / "whole");
   const Words killed = CaroleWords(TrainWords(train_dir_, {"--save_interval_secs=1e-9"}));
   EXPECT_EQ(RunProcess(WithFault("0:8:input:kill", killed)).exit_code, 128 + SIGKILL);
@@ -185,8 +188,8 @@ TEST_F(TrainTest, GoesOnBitwiseAfterKill) {
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
 }
 
-// A checkpoint of a run that was stopped is not its last.
-TEST_F(TrainTest, AnEvaluatorWaitsForTheLastStep) {
+// The last checkpoint of a run that was stopped is not from its last step.
+TEST_F(TrainTest, EvaluatorWaitsForTheLastStep) {
   const auto evaluate = [&] {
     return Carole(EvalWords(
         train_dir_, {"--until_trained", "--eval_interval_secs=0.1", "--timeout=1", "--eval_dir="}));
@@ -194,34 +197,35 @@ TEST_F(TrainTest, AnEvaluatorWaitsForTheLastStep) {
   const ProcessResult stopped =
       Carole(TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--max_time=0.1"}));
   ASSERT_EQ(stopped.exit_code, 75) << stopped.err;
-  EXPECT_THAT(evaluate().err, ::testing::Not(HasSubstr("is of its run's last step")));
+  EXPECT_THAT(evaluate().err, ::testing::Not(HasSubstr("is from the last step of its run")));
   std::filesystem::remove_all(train_dir_);
   Train(train_dir_);
-  EXPECT_THAT(evaluate().err, HasSubstr("is of its run's last step"));
+  EXPECT_THAT(evaluate().err, HasSubstr("is from the last step of its run"));
 }
 
-TEST_F(TrainTest, RateIsOfTheBatchOfAllRanks) {
+TEST_F(TrainTest, RateIsScaledByTheGlobalBatch) {
   const ProcessResult run = Train(train_dir_,
                                   {"--learning_rate=0.01", "--learning_rate_base_batch=8",
                                    "--batch_size=8", "--max_number_of_steps=1"},
                                   2);
-  EXPECT_THAT(run.err, HasSubstr("0.02 (0.01 for batches of 8)"));
+  EXPECT_THAT(run.err, HasSubstr("0.02 (0.01 for global batches of 8)"));
 }
 
-// Within an epoch, whose order hangs on the seed: no record is seen twice, none left out.
-TEST_F(TrainTest, GoesOnWithTheSeedThatItBeganWith) {
+// The run resumes within an epoch. The seed gives the order of the epoch, so with another seed some
+// records would be seen twice and others never.
+TEST_F(TrainTest, ResumesWithTheSeedThatItStartedWith) {
   Train(folder_ / "whole");
   Train(train_dir_, {"--max_number_of_steps=5"});
   const ProcessResult rest = Train(train_dir_, {"--seed=99"});
-  EXPECT_THAT(rest.err, HasSubstr("the run keeps the seed it began with"));
+  EXPECT_THAT(rest.err, HasSubstr("--seed=99: ignored: the run was resumed and keeps its seed"));
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
 }
 
-TEST_F(TrainTest, SavesOnTermAndGoesOnBitwise) { StopAndGoOn(SIGTERM, 1); }
+TEST_F(TrainTest, SavesOnSigtermAndResumesBitwise) { StopAndResume(SIGTERM, 1); }
 
-TEST_F(TrainTest, RanksSaveTogetherOnUsr1AndGoOnBitwise) { StopAndGoOn(SIGUSR1, 2); }
+TEST_F(TrainTest, RanksSaveTogetherOnSigusr1AndResumeBitwise) { StopAndResume(SIGUSR1, 2); }
 
-// A power of two only moves exponents.
+// A power of two changes only exponents.
 TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
   Train(folder_ / "plain");
   Train(folder_ / "scaled", {"--loss_scale=1024"});
@@ -233,8 +237,8 @@ TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
                         {"--loss_scale", "got 1000, want auto, dynamic, or a power of two"}));
 }
 
-// lenet's images are bytes unless it is told otherwise, as its preprocessing makes whole pixels.
-TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
+// lenet's preprocessing gives whole pixel values, so its images are sent as bytes by default.
+TEST_F(TrainTest, BytesGiveTheSameBitsAsFloatsIfPixelsAreWhole) {
   const ProcessResult bytes = Train(train_dir_, {}, 2);
   EXPECT_THAT(bytes.err, HasSubstr("preprocessing lenet, as uint8"));
   const ProcessResult floats = Train(folder_ / "floats", {"--input_dtype=fp32"}, 2);
@@ -242,8 +246,8 @@ TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "floats"));
 }
 
-// Else they are rounded to whole pixels, so it must be asked for.
-TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
+// Other pixels are rounded, so users must ask for bytes.
+TEST_F(TrainTest, BytesGiveNearlyTheSameLossesIfPixelsAreRounded) {
   const Words resized = {"--preprocessing_name=imagenet_resnet", "--learning_rate=0.0005"};
   const ProcessResult floats = Train(folder_ / "floats", resized);
   EXPECT_THAT(floats.err, HasSubstr("preprocessing imagenet_resnet, as fp32"));
@@ -259,20 +263,21 @@ TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
       64, {"--input_dtype", "cifarnet standardizes each image"}));
 }
 
-TEST_F(TrainTest, GoesOnInAnotherPrecisionAndSaysSo) {
+TEST_F(TrainTest, ResumesInAnotherPrecisionAndSaysSo) {
   const ProcessResult first = Carole(TrainWords(train_dir_, {"--precision=bf16"}));
   if (first.exit_code != 0) {
     EXPECT_TRUE(FailsWith(first, 78, {"--precision", "bf16"}));
     GTEST_SKIP() << "bf16 is refused here";
   }
   const ProcessResult rest = Train(train_dir_, {"--max_number_of_steps=14"});
-  EXPECT_THAT(rest.err, HasSubstr("the run was in bf16 so far and goes on in fp32"));
-  EXPECT_EQ(Train(train_dir_, {"--max_number_of_steps=16"}).err.find("goes on in"),
+  EXPECT_THAT(rest.err,
+              HasSubstr("precision: the run used bf16 so far and now continues with fp32"));
+  EXPECT_EQ(Train(train_dir_, {"--max_number_of_steps=16"}).err.find("precision: the run used"),
             std::string::npos);
 }
 
-// A run is worth more than its curves.
-TEST_F(TrainTest, GoesOnWhereSummariesFindNoRoom) {
+// A run is worth more than its summaries.
+TEST_F(TrainTest, ContinuesIfTheDiskOfSummariesIsFull) {
   std::string train;
   const std::string log_dir = folder_ / "log";
   std::filesystem::create_directory(log_dir);
@@ -285,11 +290,11 @@ TEST_F(TrainTest, GoesOnWhereSummariesFindNoRoom) {
     GTEST_SKIP() << "skipped: no full disk can be made here: " << run.err;
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.err, HasSubstr("No space left on device"));
-  EXPECT_THAT(run.err, HasSubstr("the run goes on"));
+  EXPECT_THAT(run.err, HasSubstr("the run continues"));
   EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-2.h5"));
 }
 
-TEST_F(TrainTest, SaysWhatThreadsItTakes) {
+TEST_F(TrainTest, SaysHowManyThreadsItUses) {
   const Words train = CaroleWords(TrainWords("", {"--max_number_of_steps=1", "--threads=0"}));
   const Words few = WithEnvironment({"OMP_NUM_THREADS=1"}, train);
   Words bound = {"mpirun", "--allow-run-as-root", "-np", "1", "--bind-to", "core"};
@@ -297,13 +302,13 @@ TEST_F(TrainTest, SaysWhatThreadsItTakes) {
   if (RunProcess(train).err.find("1 x 1 threads") != std::string::npos)
     GTEST_SKIP() << "skipped: one core, or a share of one";
   const ProcessResult fewer = RunProcess(few);
-  EXPECT_THAT(fewer.err, HasSubstr("OMP_NUM_THREADS says so; --threads wins over it"));
+  EXPECT_THAT(fewer.err, HasSubstr("because of OMP_NUM_THREADS; --threads overrides it"));
   EXPECT_THAT(fewer.err, HasSubstr("1 x 1 threads"));
   EXPECT_THAT(fewer.err, HasSubstr("none: nothing is saved"));
   EXPECT_THAT(RunProcess(bound).err, HasSubstr("start with mpirun --bind-to none"));
 }
 
-TEST_F(TrainTest, FinishedRunStaysAsItIs) {
+TEST_F(TrainTest, StartingAFinishedRunAgainChangesNothing) {
   Train(train_dir_);
   const std::string digest = DigestOf(train_dir_);
   Train(train_dir_);

@@ -8,7 +8,7 @@
 namespace carole::testing {
 namespace {
 
-TEST(Bench, GivesOneSampleForEachSizeAndLeavesTheAlgorithm) {
+TEST(Bench, ReturnsOneSampleForEachSizeAndRestoresTheAlgorithm) {
   RunRanks(2, [](Communicator& c) {
     const auto samples = collectives::BenchAllReduce(
         c, {.sizes = {4096, 65536}, .algorithm = "ring", .steps = 3, .warmup_steps = 1});
@@ -16,7 +16,8 @@ TEST(Bench, GivesOneSampleForEachSizeAndLeavesTheAlgorithm) {
     for (const auto& s : samples) {
       Require(s.algorithm == "ring" && s.ranks == 2, "algorithm and ranks");
       Require(s.time_us_median > 0 && s.copy_gb_per_s > 0, "times");
-      const double bus = static_cast<double>(s.bytes) / s.time_us_median * 1e-3;  // 2(p-1)/p is 1
+      const double bus =
+          static_cast<double>(s.bytes) / s.time_us_median * 1e-3;  // because 2(p-1)/p is 1
       Require(std::abs(s.bus_gb_per_s - bus) < 1e-6 * bus, "bus bandwidth");
     }
     Require(samples[1].bytes == 65536, "bytes");

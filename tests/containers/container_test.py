@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The images of launch/uai, built and run as their users do: container_test.py CAROLE [unittest's options].
+"""Builds the images of launch/uai and runs them as their users do.
 
-The platform's own call, on one machine and on two, by a user that is not root; and mpi-operator's pods, by the words of
-launch/kubernetes/mpijob.yaml.
+    container_test.py CAROLE [options of unittest]
+
+Makes the platform's call on one host and on two, as a user that is not root. Also starts pods as mpi-operator would,
+with the commands in launch/kubernetes/mpijob.yaml.
 """
 
 import json
@@ -61,66 +63,68 @@ class ContainerTest(unittest.TestCase):
         self.addCleanup(keeper.cleanup)
         self.folder = keeper.name
         os.chmod(self.folder, 0o755)
-        self.output = self.owned("output")
+        self.output_dir = self.make_folder("output")
 
-    def owned(self, name, user=USER):
-        """A folder that only this user may write."""
+    def make_folder(self, name, user=USER):
+        """Creates a folder that only this user may write."""
         path = os.path.join(self.folder, name)
         os.mkdir(path, 0o755)
         os.chown(path, user, user)
         return path
 
     def call(self, example, data, *flags, program=None):
-        """What the platform runs in a container; what it prints, after success."""
+        """Makes the platform's call in a container, expects success, and returns what it prints."""
         words = self.containers.words(
             example, ["/usr/bin/python", f"/data/{program or program_of(example)}", *CALL, *flags],
-            user=f"{USER}:{USER}", env=QUIET, volumes={data: "/data/data:ro", self.output: "/data/output"})
+            user=f"{USER}:{USER}", env=QUIET, volumes={data: "/data/data:ro", self.output_dir: "/data/output"})
         result = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stderr
 
     def expect_checkpoint(self, step, user=USER):
-        files = os.listdir(self.output)
+        files = os.listdir(self.output_dir)
         self.assertIn(f"model.ckpt-{step}.h5", files)
         self.assertTrue(any(name.startswith("events.out.tfevents") for name in files), files)
-        owners = {os.stat(os.path.join(self.output, name)).st_uid for name in files}
+        owners = {os.stat(os.path.join(self.output_dir, name)).st_uid for name in files}
         self.assertEqual(owners, {user}, files)
 
     def test_mnist(self):
-        said = self.call("mnist", self.mnist, "--num_gpus=0", "--train_epochs=1")
-        self.assertIn("mnist_keras: 407050 parameters", said)
+        log = self.call("mnist", self.mnist, "--num_gpus=0", "--train_epochs=1")
+        self.assertIn("mnist_keras: 407050 parameters", log)
         self.expect_checkpoint(10)
 
-    def test_mnist_by_its_other_names(self):
+    def test_mnist_under_its_other_names(self):
         for steps, program in ((2, "mnist_dist.py"), (3, "mnist_multi.py")):
-            said = self.call("mnist", self.mnist, "--num_gpus=0", f"--max_step={steps}", program=program)
-            self.assertIn("mnist_keras_dist", said)
+            log = self.call("mnist", self.mnist, "--num_gpus=0", f"--max_step={steps}", program=program)
+            self.assertIn("mnist_keras_dist", log)
             self.expect_checkpoint(steps)
 
-    # As many ranks as --num_gpus says, without ssh and without a name for the user.
+    # --num_gpus is the number of ranks. One host needs neither ssh nor a user name.
     def test_resnet_tf1_with_two_ranks(self):
-        said = self.call("resnet_tf1", self.imagenet, "--num_gpus=2", "--train-batch-size=4", "--resnet_size=18",
-                         "--max_step=1", "--epochs_per_eval=0")
-        self.assertIn("imagenet_resnet_v2_18: 11692329 parameters", said)
-        self.assertIn("2 local, 4 global", said)
+        log = self.call("resnet_tf1", self.imagenet, "--num_gpus=2", "--train-batch-size=4", "--resnet_size=18",
+                        "--max_step=1", "--epochs_per_eval=0")
+        self.assertIn("imagenet_resnet_v2_18: 11692329 parameters", log)
+        self.assertIn("2 local, 4 global", log)
         self.expect_checkpoint(1)
 
     def test_slim_imagenet(self):
-        said = self.call("slim_imagenet", self.imagenet, "--num_gpus=1", "--dataset_name=imagenet",
-                         "--dataset_split_name=train", "--model_name=inception_v3", "--batch_size=2", "--max_step=1")
-        self.assertIn("inception_v3: 27145970 parameters, images 299x299x3, 1001 classes", said)
+        log = self.call("slim_imagenet", self.imagenet, "--num_gpus=1", "--dataset_name=imagenet",
+                        "--dataset_split_name=train", "--model_name=inception_v3", "--batch_size=2", "--max_step=1")
+        self.assertIn("inception_v3: 27145970 parameters, images 299x299x3, 1001 classes", log)
         self.expect_checkpoint(1)
 
-    # The net is too large to train in a test; the entry's default is told by its refusal, and flags win.
+    # The net is too large to train in a test. Its error message shows that it is the program's default. The second call
+    # shows that flags override the default.
     def test_vgg416(self):
-        with self.assertRaisesRegex(AssertionError, "vgg_416: the image size does not fit"):
+        with self.assertRaisesRegex(AssertionError, "vgg_416: unsupported image size"):
             self.call("vgg416", self.imagenet, "--num_gpus=1", "--dataset_name=imagenet", "--train_image_size=64")
-        said = self.call("vgg416", self.mnist, "--num_gpus=1", "--dataset_name=mnist", "--model_name=lenet",
-                         "--max_step=2")
-        self.assertIn("lenet: 3274634 parameters", said)
+        log = self.call("vgg416", self.mnist, "--num_gpus=1", "--dataset_name=mnist", "--model_name=lenet",
+                        "--max_step=2")
+        self.assertIn("lenet: 3274634 parameters", log)
         self.expect_checkpoint(2)
 
-    # The same call in each container. Group 0 may name the user, as ssh needs.
+    # The call is the same in each container. The user is in group 0, so the entry program can add its name, which ssh
+    # needs.
     def test_distributed_resnet_tf2(self):
         with Hosts(2) as hosts:
             cluster = {"master": [f"{hosts.address(0)}:2222"], "worker": [f"{hosts.address(1)}:2222"],
@@ -128,43 +132,44 @@ class ContainerTest(unittest.TestCase):
             processes = {}
             for host, kind in ((1, "worker"), (1, "ps"), (0, "master")):
                 config = {"cluster": cluster, "task": {"type": kind, "index": 0}, "environment": "cloud"}
-                # To a file: buildah may lose the last line of a container that ends at once, as the ps does.
+                # Output goes to a file: buildah may lose the last line of a container that exits at once, as ps does.
                 words = self.containers.words(
                     "resnet_tf2", ["/bin/sh", "-c", f'exec "$@" >/data/output/{kind}.log 2>&1', "sh",
                                    "/usr/bin/python", "/data/imagenet_main.py", *CALL, "--num_gpus=1",
                                    "--train-batch-size=2", "--resnet_size=18", "--max_step=1",
                                    "--epochs_per_eval=0"],
                     user=f"{USER}:0", env={**QUIET, "TF_CONFIG": json.dumps(config)},
-                    volumes={self.imagenet: "/data/data:ro", self.output: "/data/output"})
+                    volumes={self.imagenet: "/data/data:ro", self.output_dir: "/data/output"})
                 processes[kind] = hosts.start(host, words, f"{kind}.log")
 
-            def said(kind):
-                path = f"{self.output}/{kind}.log"
+            def log_of(kind):
+                path = f"{self.output_dir}/{kind}.log"
                 if not os.path.exists(path):  # the container did not start
                     return hosts.log(f"{kind}.log")
                 with open(path, encoding="utf-8", errors="replace") as file:
                     return file.read()
 
-            logs = lambda: "\n".join(said(kind) for kind in processes)  # noqa: E731
+            logs = lambda: "\n".join(log_of(kind) for kind in processes)  # noqa: E731
             wait_until(lambda: all(process.poll() is not None for process in processes.values()), 300, logs)
             self.assertEqual({process.poll() for process in processes.values()}, {0}, logs())
-            self.assertIn("2 ranks on 2 machines", said("master"))
-            self.assertIn("nothing to do", said("ps"))
-            self.assertIn("2 local, 4 global", said("master"))
+            self.assertIn("2 ranks on 2 hosts", log_of("master"))
+            self.assertIn("nothing to do", log_of("ps"))
+            self.assertIn("2 local, 4 global", log_of("master"))
         self.expect_checkpoint(1)
-        self.assertEqual(os.stat(f"{self.output}/.carole-launch/id_ed25519").st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(f"{self.output_dir}/.carole-launch/id_ed25519").st_mode & 0o777, 0o600)
 
-    # ssh wants a name, which only group 0 can give: one line says so.
-    def test_distributed_without_a_name(self):
+    # ssh needs a user name, which only group 0 can add. One line of the log says so.
+    def test_distributed_without_a_user_name(self):
         config = {"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]},
                   "task": {"type": "chief", "index": 0}}
         words = self.containers.words("mnist", ["/usr/bin/python", "/data/mnist.py", *CALL], user=f"{USER}:{USER}",
                                       env={"TF_CONFIG": json.dumps(config)})
         result = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 78, result.stderr)
-        self.assertIn(f"[launch] user: the system has no name for it: got user id {USER}", result.stderr)
+        self.assertIn(f"[launch] user: has no name: got user id {USER}", result.stderr)
 
-    # Pods as mpi-operator makes them: key of its kind, root's and readable by all; hostfile; its variables.
+    # Imitates the pods of mpi-operator: its type of key, which belongs to root and is readable by all, its hostfile and
+    # its variables.
     def test_mpi_operator(self):
         try:
             import yaml
@@ -176,7 +181,7 @@ class ContainerTest(unittest.TestCase):
         command = {kind: [*pod["containers"][0]["command"], *pod["containers"][0]["args"]]
                    for kind, pod in pods.items()}
         uid = pods["Worker"]["securityContext"]["runAsUser"]
-        self.output = self.owned("pods-output", uid)
+        self.output_dir = self.make_folder("pods-output", uid)
         secret = os.path.join(self.folder, "secret")
         os.mkdir(secret, 0o755)
         subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-m", "PEM", "-N", "", "-f",
@@ -187,7 +192,7 @@ class ContainerTest(unittest.TestCase):
         command["Launcher"][training:] = ["--dataset_name=mnist", "--dataset_dir=/data/data", "--model_name=lenet",
                                           "--train_dir=/data/output", "--max_number_of_steps=2"]
         volumes = {secret: f"{spec['sshAuthMountPath']}:ro", self.mnist: "/data/data:ro",
-                   self.output: "/data/output"}
+                   self.output_dir: "/data/output"}
         with Hosts(3) as hosts:
             with open(os.path.join(self.folder, "hostfile"), "w", encoding="ascii") as file:
                 file.writelines(f"{hosts.name(host)} slots={spec['slotsPerWorker']}\n" for host in (1, 2))

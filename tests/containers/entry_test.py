@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""What each program of launch/uai hands to carole, given the platform's call: entry_test.py [unittest's options]."""
+"""Tests which arguments each program of launch/uai passes to carole when the platform calls it.
+
+    entry_test.py [options of unittest]
+"""
 
 import os
 import subprocess
@@ -20,10 +23,10 @@ DEFAULTS = {
 }
 
 
-def handed_over(program, *flags):
-    """The arguments that carole gets, as a list."""
+def arguments_of_carole(program, *flags):
+    """Returns the arguments that carole gets, as a list."""
     env = {**os.environ, "PYTHONPATH": UAI, "PYTHONDONTWRITEBYTECODE": "1"}
-    # The program runs as it is, up to the point where carole would take its place.
+    # The program runs unchanged up to the point where carole would replace it.
     source = "import entry, os, runpy, sys; sys.argv = sys.argv[1:]; entry.name_user = lambda: None; " \
              "os.execv = lambda path, words: print('\\n'.join(words[1:])) or sys.exit(0); runpy.run_path(sys.argv[0])"
     result = subprocess.run([sys.executable, "-c", source, os.path.join(UAI, program), *flags], env=env,
@@ -32,7 +35,7 @@ def handed_over(program, *flags):
 
 
 class EntryTest(unittest.TestCase):
-    def test_all_are_here(self):
+    def test_all_programs_are_tested(self):
         found = {f"{folder}/{name}" for folder in os.listdir(UAI) if os.path.isdir(os.path.join(UAI, folder))
                  for name in os.listdir(os.path.join(UAI, folder)) if name.endswith(".py")}
         self.assertEqual(found, set(DEFAULTS))
@@ -40,11 +43,11 @@ class EntryTest(unittest.TestCase):
     def test_platforms_call(self):
         for program, defaults in DEFAULTS.items():
             with self.subTest(program):
-                self.assertEqual(handed_over(program, *CALL, "--max_step=3"),
+                self.assertEqual(arguments_of_carole(program, *CALL, "--max_step=3"),
                                  ["launch", "--work_dir=/data/output", "--", "train", *defaults, *CALL, "--max_step=3"])
 
     def test_no_output_folder(self):
-        self.assertEqual(handed_over("mnist/mnist.py"), ["launch", "--", "train", "--recipe=mnist"])
+        self.assertEqual(arguments_of_carole("mnist/mnist.py"), ["launch", "--", "train", "--recipe=mnist"])
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ TEST(Error, EveryTypeHasItsExitCodeAndKeepsItsText) {
   EXPECT_STREQ(DataError("[io] x: bad").what(), "[io] x: bad");
 }
 
-// Scripts rely on the numbers.
+// Scripts rely on these numbers.
 TEST(Error, ExitCodesAreThoseOfSysexits) {
   EXPECT_EQ(static_cast<int>(ExitCode::kOk), 0);
   EXPECT_EQ(static_cast<int>(ExitCode::kUsage), 64);
@@ -41,18 +41,18 @@ TEST(Error, ExitCodesAreThoseOfSysexits) {
   EXPECT_EQ(static_cast<int>(ExitCode::kConfiguration), 78);
 }
 
-TEST(Error, EveryCodeHasItsOwnWords) {
+TEST(Error, EveryCodeHasADifferentDescription) {
   const ExitCode codes[] = {ExitCode::kOk,          ExitCode::kUsage,        ExitCode::kData,
                             ExitCode::kUnavailable, ExitCode::kInternal,     ExitCode::kDisk,
                             ExitCode::kSaved,       ExitCode::kConfiguration};
-  std::set<std::string> words;
-  for (ExitCode code : codes) words.insert(Describe(code));
-  EXPECT_EQ(words.size(), std::size(codes));
-  EXPECT_EQ(words.count("unknown"), 0u);
+  std::set<std::string> descriptions;
+  for (ExitCode code : codes) descriptions.insert(Describe(code));
+  EXPECT_EQ(descriptions.size(), std::size(codes));
+  EXPECT_EQ(descriptions.count("unknown"), 0u);
   EXPECT_STREQ(Describe(static_cast<ExitCode>(3)), "unknown");
 }
 
-TEST(Check, TextNamesPlaceConditionAndReason) {
+TEST(Check, TextContainsLocationConditionAndReason) {
   const std::string text =
       TextOf<InternalError>([] { CAROLE_CHECK(1 > 2, "bucket {} is empty", 7); });
   EXPECT_THAT(text, AllOf(StartsWith("[check] "), HasSubstr("error_test.cpp:"),
@@ -67,15 +67,15 @@ TEST(Check, EqualityPrintsBothValues) {
               EndsWith("got == want does not hold: gradient of conv1: got [2,3], want [3,2]"));
 }
 
-TEST(Check, EvaluatesItsArgumentsOnceAndPassesWhereTheyHold) {
+TEST(Check, EvaluatesItsArgumentsOnceAndPassesIfTheConditionHolds) {
   int evaluated = 0;
   CAROLE_CHECK(++evaluated == 1, "never");
   CAROLE_CHECK_EQ(++evaluated, 2, "never");
   EXPECT_EQ(evaluated, 2);
 }
 
-// Known answers of FNV-1a, 64 bits.
-TEST(Hash, KnownAnswersAndChaining) {
+// Published test vectors of 64-bit FNV-1a.
+TEST(Hash, HasThePublishedValuesAndCanBeChained) {
   EXPECT_EQ(Fnv1a64(""), 0xcbf29ce484222325ULL);
   EXPECT_EQ(Fnv1a64("a"), 0xaf63dc4c8601ec8cULL);
   EXPECT_EQ(Fnv1a64("foobar"), 0x85944171f73967e8ULL);

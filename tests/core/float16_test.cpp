@@ -13,7 +13,7 @@ class Float16 : public ::testing::Test {};
 using Types = ::testing::Types<Bf16, Fp16>;
 TYPED_TEST_SUITE(Float16, Types);
 
-TYPED_TEST(Float16, EveryValueSurvivesTheWayThroughFp32) {
+TYPED_TEST(Float16, EveryValueSurvivesConversionToFp32AndBack) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     TypeParam value;
     value.bits = static_cast<uint16_t>(bits);
@@ -27,8 +27,8 @@ TYPED_TEST(Float16, EveryValueSurvivesTheWayThroughFp32) {
   }
 }
 
-// Between two neighbors lies one number that is as far from both: it goes to the even one, and the
-// fp32 next to it to the nearer one.
+// The fp32 in the middle between two adjacent 16-bit numbers rounds to the even one. The fp32
+// numbers next to the middle round to the nearer one.
 TYPED_TEST(Float16, RoundsToNearestTiesToEven) {
   for (uint32_t bits = 0; bits < 0x7F00; bits += 7) {
     TypeParam low, high;
@@ -52,10 +52,10 @@ TYPED_TEST(Float16, KeepsInfinityAndNan) {
   EXPECT_TRUE(std::isnan(static_cast<float>(TypeParam(std::nanf("")))));
 }
 
-TEST(Fp16, EndsAt65504) {
+TEST(Fp16, HasTheRangeOfBinary16) {
   EXPECT_EQ(static_cast<float>(Fp16(65519.0f)), 65504.0f);
   EXPECT_EQ(static_cast<float>(Fp16(65520.0f)), std::numeric_limits<float>::infinity());
-  EXPECT_EQ(static_cast<float>(Fp16(0x1p-24f)), 0x1p-24f) << "the smallest";
+  EXPECT_EQ(static_cast<float>(Fp16(0x1p-24f)), 0x1p-24f) << "the smallest positive number";
   EXPECT_EQ(static_cast<float>(Fp16(0x1p-25f)), 0.0f);
 }
 

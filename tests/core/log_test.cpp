@@ -9,9 +9,9 @@ namespace {
 
 using ::testing::MatchesRegex;
 
-int lines_announced = 0;
+int hook_calls = 0;
 
-// The lines that `f` logs.
+// Returns the lines that `f` logs.
 template <typename F>
 std::string Logged(F f) {
   ::testing::internal::CaptureStderr();
@@ -35,7 +35,7 @@ TEST_F(Log, LineHasLevelTimeAndTag) {
               MatchesRegex("E [0-9:.]+ plain \\{\\}\n"));
 }
 
-TEST_F(Log, OtherRanksSayOnlyWhatIsWrong) {
+TEST_F(Log, OtherRanksPrintOnlyWarningsAndErrors) {
   SetLogRank(3, 4);
   EXPECT_EQ(Logged([] { LogInfo("data", "hello"); }), "");
   EXPECT_THAT(Logged([] { LogWarning("comm", "slow"); }),
@@ -45,7 +45,7 @@ TEST_F(Log, OtherRanksSayOnlyWhatIsWrong) {
               MatchesRegex("I [0-9:.]+ \\[rank 0\\] \\[data\\] hello\n"));
 }
 
-TEST_F(Log, VariableLetsAllRanksSpeak) {
+TEST_F(Log, EnvironmentVariableMakesAllRanksPrintEverything) {
   setenv("CAROLE_LOG_ALL_RANKS", "1", 1);
   SetLogRank(3, 4);
   EXPECT_THAT(Logged([] { LogInfo("data", "hello"); }),
@@ -53,15 +53,15 @@ TEST_F(Log, VariableLetsAllRanksSpeak) {
 }
 
 TEST_F(Log, HookRunsBeforeEveryPrintedLine) {
-  lines_announced = 0;
-  SetLogHook([] { ++lines_announced; });
+  hook_calls = 0;
+  SetLogHook([] { ++hook_calls; });
   Logged([] {
     LogInfo("a", "one");
     SetLogRank(1, 2);
     LogInfo("a", "not printed");
     LogError("a", "two");
   });
-  EXPECT_EQ(lines_announced, 2);
+  EXPECT_EQ(hook_calls, 2);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Libraries of the program that are missing, do not load or are another version's.
+// Loading the program's own libraries: one that works, and ones that are missing, do not load, or
+// belong to another version.
 #include "src/core/module.h"
 
 #include <gmock/gmock.h>
@@ -13,19 +14,21 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 int Call(const char* library, const char* function) {
-  return LoadFunction<int()>(
-      {.tag = "gpu", .library = library, .without = "it was built without", .needs = "libabsent"},
-      function)();
+  return LoadFunction<int()>({.tag = "gpu",
+                              .library = library,
+                              .if_missing = "it was built without",
+                              .dependencies = "libabsent"},
+                             function)();
 }
 
-TEST(Module, FunctionOfALibraryBesideTheProgram) {
+TEST(Module, LoadsAFunctionFromALibraryNextToTheProgram) {
   EXPECT_EQ(Call("libtest_module.so", "FortyTwo"), 42);
 }
 
-TEST(Module, SaysWhatIsMissing) {
+TEST(Module, ErrorsNameWhatIsMissing) {
   EXPECT_THAT([] { Call("libnowhere.so", "FortyTwo"); },
               ThrowsMessage<ConfigError>(
-                  AllOf(HasSubstr("[gpu] libnowhere.so: not found beside the program"),
+                  AllOf(HasSubstr("[gpu] libnowhere.so: not found next to the program"),
                         HasSubstr("it was built without"))));
   EXPECT_THAT([] { Call("libtest_module.so", "FortyThree"); },
               ThrowsMessage<ConfigError>(HasSubstr("belongs to another version")));

@@ -14,8 +14,8 @@ namespace {
 
 using Block = std::array<uint32_t, 4>;
 
-// The known answers that the authors of Philox publish for philox4x32-10.
-TEST(Philox, KnownAnswers) {
+// The test vectors that the authors of Philox publish for philox4x32-10.
+TEST(Philox, HasThePublishedValues) {
   EXPECT_EQ(Philox({0, 0, 0, 0}, {0, 0}), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr uint32_t kOnes = 0xffffffff;
   EXPECT_EQ(Philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
@@ -24,7 +24,7 @@ TEST(Philox, KnownAnswers) {
             (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Rng, StreamIsWhatKeyAndStreamSay) {
+TEST(Rng, WordsAreThePhiloxBlocksOfKeyAndStream) {
   const Rng rng(5, RngPurpose::kDropout, 6, 0x700000008);
   for (uint64_t block : {uint64_t{0}, uint64_t{3}, uint64_t{0x500000002}}) {
     const Block words = Philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
@@ -34,17 +34,17 @@ TEST(Rng, StreamIsWhatKeyAndStreamSay) {
   }
 }
 
-TEST(Rng, RandomAccessEqualsTheOrderOfNext) {
+TEST(Rng, RandomAccessReturnsTheSameWordsAsNext) {
   Rng forward(1, RngPurpose::kInit, 2, 3);
   std::vector<uint32_t> words(23);
   for (uint32_t& w : words) w = forward.Next();
   const Rng other(1, RngPurpose::kInit, 2, 3);
   for (size_t i = words.size(); i-- > 0;) EXPECT_EQ(other.At(i), words[i]) << i;
   EXPECT_EQ(forward.At(0), words[0]);
-  EXPECT_EQ(forward.Next(), other.At(words.size())) << "At() must not move the position";
+  EXPECT_EQ(forward.Next(), other.At(words.size())) << "At() must not change the position";
 }
 
-TEST(Rng, EveryCoordinateGivesAnotherStream) {
+TEST(Rng, EachPurposeSeedAndCoordinateGivesADifferentStream) {
   std::set<uint32_t> firsts;
   int streams = 0;
   auto add = [&](const Rng& rng) {
@@ -62,7 +62,7 @@ TEST(Rng, EveryCoordinateGivesAnotherStream) {
   EXPECT_EQ(static_cast<int>(firsts.size()), streams);
 }
 
-// Chi-square with 6 degrees of freedom: 22.5 is passed by chance once in a thousand seeds.
+// Chi-square test with 6 degrees of freedom: one seed in a thousand exceeds 22.5 by chance.
 TEST(Rng, NextBelowIsUniform) {
   Rng rng(11, RngPurpose::kShuffle);
   constexpr int kDraws = 70'000, kValues = 7;
@@ -73,8 +73,8 @@ TEST(Rng, NextBelowIsUniform) {
   EXPECT_LT(chi_square, 22.5);
 }
 
-// A bound of 3/4 of the range: without rejection, one value in three would come twice as often, so
-// that half of the draws, not a third, would fall on those.
+// The bound is 3/4 of the range. Without rejection, one value in three would come twice as often.
+// Then half of the draws, instead of a third, would have these values.
 TEST(Rng, NextBelowHasNoBiasAtLargeBounds) {
   Rng rng(12, RngPurpose::kShuffle);
   constexpr uint64_t kBound = 3ULL << 62;
@@ -84,16 +84,16 @@ TEST(Rng, NextBelowHasNoBiasAtLargeBounds) {
     ASSERT_LT(v, kBound);
     ++thirds[v % 3];
   }
-  for (int count : thirds) EXPECT_NEAR(count, 10'000, 350);  // 4.3 deviations
+  for (int count : thirds) EXPECT_NEAR(count, 10'000, 350);  // 4.3 standard deviations
 }
 
-TEST(Rng, NextBelowEdges) {
+TEST(Rng, NextBelowAcceptsOneAndRejectsZero) {
   Rng rng(1, RngPurpose::kShuffle);
   EXPECT_EQ(rng.NextBelow(1), 0u);
   EXPECT_THROW(rng.NextBelow(0), InternalError);
 }
 
-TEST(Rng, UniformNumbersFillTheirRange) {
+TEST(Rng, UniformNumbersCoverTheirRange) {
   Rng rng(3, RngPurpose::kAugment);
   double low = 1, high = 0, sum = 0;
   constexpr int kDraws = 100'000;
@@ -119,7 +119,7 @@ TEST(Rng, NormalNumbersHaveNormalMoments) {
     ASSERT_TRUE(std::isfinite(z));
     for (int k = 1; k <= 4; ++k) m[k] += std::pow(z, k) / kDraws;
   }
-  // Four deviations of each moment's estimate.
+  // Four standard deviations of the estimate of each moment.
   const double root = 4 / std::sqrt(double{kDraws});
   EXPECT_NEAR(m[1], 0, root);
   EXPECT_NEAR(m[2], 1, root * std::sqrt(2.0));
@@ -127,8 +127,8 @@ TEST(Rng, NormalNumbersHaveNormalMoments) {
   EXPECT_NEAR(m[4], 3, root * std::sqrt(96.0));
 }
 
-TEST(Rng, SplitMixKnownAnswer) {
-  // The first output of the generator seeded with 0, and the one after it.
+TEST(Rng, SplitMixHasThePublishedValues) {
+  // The first two outputs of the generator with seed 0.
   EXPECT_EQ(SplitMix64(0), 0xe220a8397b1dcdafULL);
   EXPECT_EQ(SplitMix64(0x9e3779b97f4a7c15ULL), 0x6e789e6aa1b965f4ULL);
 }

@@ -20,13 +20,13 @@ TEST(Shape, ScalarHasOneElement) {
   EXPECT_EQ(Shape().ToString(), "[]");
 }
 
-TEST(Shape, SizeIsTheProduct) {
+TEST(Shape, SizeIsTheProductOfTheDimensions) {
   EXPECT_EQ((Shape{2, 64, 56, 56}.size()), 2 * 64 * 56 * 56);
   EXPECT_EQ((Shape{4, 0, 3}.size()), 0);
   EXPECT_EQ((Shape{2, 64, 56, 56}.ToString()), "[2,64,56,56]");
 }
 
-TEST(Shape, EqualityCountsRankAndSizes) {
+TEST(Shape, EqualityComparesRankAndSizes) {
   EXPECT_EQ((Shape{2, 3}), Shape(std::vector<int64_t>{2, 3}));
   EXPECT_NE((Shape{2, 3}), (Shape{3, 2}));
   EXPECT_NE((Shape{2, 3}), (Shape{2, 3, 1}));
@@ -48,7 +48,7 @@ TEST(Shape, OverflowIsAnError) {
             std::numeric_limits<int64_t>::max());
 }
 
-TEST(Shape, RefusesNegativeSizesAndTooManyDimensions) {
+TEST(Shape, RejectsNegativeSizesAndTooManyDimensions) {
   EXPECT_THAT([] { Shape({2, -1}); }, ThrowsMessage<InternalError>(HasSubstr("negative size -1")));
   EXPECT_THAT(
       [] {
@@ -57,7 +57,7 @@ TEST(Shape, RefusesNegativeSizesAndTooManyDimensions) {
       ThrowsMessage<InternalError>(HasSubstr("shape of rank 6, at most 5")));
 }
 
-TEST(DType, SizesAndNames) {
+TEST(DType, HasSizesAndNames) {
   EXPECT_EQ(SizeOf(DType::kF64), 8u);
   EXPECT_EQ(SizeOf(DType::kF32), 4u);
   EXPECT_EQ(SizeOf(DType::kI32), 4u);

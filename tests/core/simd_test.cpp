@@ -12,8 +12,8 @@ int Two() { return 2; }
 int Three() { return 3; }
 int Four() { return 4; }
 
-// The level is chosen once in a process, so that each case needs one of its own: "threadsafe" death
-// tests start the test program afresh.
+// The level is determined once per process, so each case needs its own process. Death tests in the
+// style "threadsafe" start the test program again.
 void ExpectLevel(const char* limit, int level) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -30,9 +30,9 @@ int CpuLevel() {
   return __builtin_cpu_supports("x86-64-v4") ? 4 : __builtin_cpu_supports("x86-64-v3") ? 3 : 2;
 }
 
-TEST(SimdDeathTest, TakesTheBestLevelOfTheCpu) { ExpectLevel(nullptr, CpuLevel()); }
+TEST(SimdDeathTest, UsesTheHighestLevelOfTheCpu) { ExpectLevel(nullptr, CpuLevel()); }
 
-TEST(SimdDeathTest, VariableLowersButNeverRaisesTheLevel) {
+TEST(SimdDeathTest, EnvironmentVariableLowersButNeverRaisesTheLevel) {
   ExpectLevel("2", 2);
   ExpectLevel("3", std::min(3, CpuLevel()));
   ExpectLevel("4", CpuLevel());

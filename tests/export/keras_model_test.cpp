@@ -22,7 +22,7 @@ std::optional<io::KerasModel> Make(std::string_view net, bool training, int64_t 
   return MakeKerasModel(*model.graph, model.logits, std::string(net));
 }
 
-// Layers by name.
+// The layers of the model, by name.
 std::map<std::string, json> LayersOf(const io::KerasModel& model) {
   std::map<std::string, json> layers;
   const json config = json::parse(model.config).at("config");
@@ -46,7 +46,7 @@ TEST(KerasModel, ListsLayersInOrder) {
                                    "Softmax"));
 }
 
-TEST(KerasModel, NamesAndRatesAreThoseOfKerasMnist) {
+TEST(KerasModel, HasTheNamesAndRatesOfTheKerasMnistExample) {
   const auto model = Make("mnist_keras", true);
   ASSERT_TRUE(model);
   const std::map<std::string, json> layers = LayersOf(*model);
@@ -55,9 +55,9 @@ TEST(KerasModel, NamesAndRatesAreThoseOfKerasMnist) {
   EXPECT_EQ(layers.at("dropout").at("config").at("rate"), 0.2);
 }
 
-TEST(KerasModel, SaysHowItWasTrained) {
+TEST(KerasModel, TrainingConfigDescribesTheOptimizer) {
   const auto optimizer = [](const char* name, const optim::OptimizerOptions& options) {
-    const std::string text = MakeKerasTraining(optim::FindOptimizer(name).plan(options), 0.5);
+    const std::string text = MakeKerasTrainingConfig(optim::FindOptimizer(name).plan(options), 0.5);
     if (text.empty()) return text;
     const json training = json::parse(text);
     EXPECT_EQ(training.at("loss"), "sparse_categorical_crossentropy");
@@ -79,8 +79,8 @@ TEST(KerasModel, SaysHowItWasTrained) {
   EXPECT_EQ(optimizer("lars", {}), "");
 }
 
-// Whoever loads the model normalizes images as those must who trained it on floats.
-TEST(KerasModel, TakesWhatTheNetMakesOfBytes) {
+// Users of the Keras model pass normalized images, even if the net was trained on bytes.
+TEST(KerasModel, LeavesTheNormalizationOfBytesOut) {
   const nets::Model model = nets::BuildModel(nets::FindNet("lenet"),
                                              {.batch_size = 2,
                                               .num_classes = 10,
@@ -90,7 +90,7 @@ TEST(KerasModel, TakesWhatTheNetMakesOfBytes) {
             Make("lenet", true)->config);
 }
 
-TEST(KerasModel, SaysWhatALayerIs) {
+TEST(KerasModel, DescribesEachLayer) {
   const auto layers = LayersOf(*Make("lenet", true));
   EXPECT_EQ(layers.at("images").at("config").at("batch_input_shape").dump(), "[null,28,28,1]");
   EXPECT_EQ(layers.at("images").at("inbound_nodes").dump(), "[]");
@@ -103,7 +103,7 @@ TEST(KerasModel, SaysWhatALayerIs) {
   EXPECT_EQ(layers.at("LeNet__dropout3__dropout").at("config").at("rate"), 0.5);
 }
 
-TEST(KerasModel, PadsByALayerWhereTensorFlowsSameIsNotMeant) {
+TEST(KerasModel, AddsAPaddingLayerIfThePaddingIsNotSame) {
   const auto layers = LayersOf(*Make("resnet_v1_50", false, 64));
   EXPECT_EQ(layers.at("resnet_v1_50__conv1__pad").at("config").at("padding").dump(),
             "[[3,3],[3,3]]");
@@ -115,17 +115,17 @@ TEST(KerasModel, PadsByALayerWhereTensorFlowsSameIsNotMeant) {
   EXPECT_TRUE(norm.at("scale"));
 }
 
-// A longer way to the output comes first, whatever was built first: the projection of a unit, one
-// convolution, stands just before the last of its branch.
+// Layers with a longer path to the output come first, in any order of construction. So the shortcut
+// of a unit, which is one convolution, comes just before the last convolution of the other branch.
 TEST(KerasModel, SortsBranchesAsKerasDoes) {
   const std::vector<std::string> layers = Make("resnet_v1_50", false, 64)->layers;
-  const auto place = [&](const std::string& name) {
+  const auto index = [&](const std::string& name) {
     const std::string unit = "resnet_v1_50__block1__unit_1__bottleneck_v1__";
     return std::ranges::find(layers, unit + name) - layers.begin();
   };
-  EXPECT_LT(place("conv1"), place("conv2"));
-  EXPECT_LT(place("conv2"), place("shortcut"));
-  EXPECT_EQ(place("shortcut") + 1, place("conv3"));
+  EXPECT_LT(index("conv1"), index("conv2"));
+  EXPECT_LT(index("conv2"), index("shortcut"));
+  EXPECT_EQ(index("shortcut") + 1, index("conv3"));
 }
 
 TEST(KerasModel, LeavesTheAuxiliaryHeadOut) {
@@ -145,9 +145,9 @@ TEST(KerasModel, JoinsTheHalvesOfSeparableConvolutions) {
   EXPECT_EQ(layer.at("config").at("strides").dump(), "[2,2]");
 }
 
-TEST(KerasModel, SaysWhatKerasCannotDo) { EXPECT_EQ(Make("cifarnet", false), std::nullopt); }
+TEST(KerasModel, IsMissingIfKerasLacksALayer) { EXPECT_EQ(Make("cifarnet", false), std::nullopt); }
 
-TEST(KerasModel, EveryOtherNetCanBeSaid) {
+TEST(KerasModel, CanDescribeEveryOtherNet) {
   for (const nets::NetEntry& net : nets::kNets) {
     if (net.name == "cifarnet") continue;
     const nets::Model model = nets::BuildModel(net, {.batch_size = 1});

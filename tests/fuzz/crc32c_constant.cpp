@@ -1,5 +1,5 @@
-// In place of src/core/files/crc32c.cpp: every checksum is the same, so that mutated bytes get past
-// the checks and into the parsers behind them.
+// Replaces src/core/files/crc32c.cpp in fuzz targets. Every checksum is 0, so mutated bytes pass
+// the checks and reach the parsers.
 #include "src/core/files/crc32c.h"
 
 namespace carole {

@@ -1,4 +1,4 @@
-// Examples: every list of every feature, and the check that training's input goes through.
+// Fuzzes tf.train.Example: every list of every feature, and CheckExample(), which verifies records.
 #include "io/datasets/verify.h"
 #include "io/image/image.h"
 #include "io/records/example.h"

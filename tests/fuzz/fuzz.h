@@ -1,5 +1,6 @@
-// What fuzz targets share. A target gives bytes to a parser; only the errors that are meant for bad
-// input may come out of it: anything else ends the process, and libFuzzer keeps the bytes.
+// Functions that the fuzz targets share. A target passes bytes to a parser. The parser may only
+// throw the exception that is meant for bad input. Anything else ends the process, and libFuzzer
+// keeps the bytes.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ inline std::unique_ptr<Source> ToSource(const uint8_t* data, size_t size) {
   return std::make_unique<MemorySource>("input", std::string(ToText(data, size)));
 }
 
-// Runs parse(); Expected is what bad input throws.
+// Runs parse(). `Expected` is the exception that it throws for bad input. Returns 0.
 template <typename Expected, typename Parse>
 int Run(Parse&& parse) {
   try {

@@ -1,4 +1,4 @@
-// IDX files of images and labels, plain and compressed.
+// Fuzzes IDX files of images and labels, plain and compressed.
 #include "io/datasets/idx.h"
 #include "tests/fuzz/fuzz.h"
 

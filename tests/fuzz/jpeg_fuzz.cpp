@@ -1,5 +1,5 @@
-// Pictures: the glue around libjpeg and libpng, to gray and to color; and io/jpeg beside libjpeg,
-// which must come to the same pixels or the same error.
+// Fuzzes image decoding with libjpeg and libpng, to gray and to color. Also compares io/image/jpeg
+// with libjpeg: both must give the same pixels or the same error.
 #include <string>
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// Images that a few bytes claim to be large take libjpeg too long twice.
+// A few bytes may claim a large image, and decoding it several times takes libjpeg too long.
 constexpr int64_t kMaxPixels = 1 << 18;
 
 struct Outcome {
@@ -52,7 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Outcome own = DecodeMiddle(bytes, {.channels = channels});
     const Outcome wanted = DecodeMiddle(bytes, {.channels = channels, .only_libjpeg = true});
     if (own.pixels != wanted.pixels || own.error != wanted.error) __builtin_trap();
-    DecodeMiddle(bytes, {.channels = channels}, 1 << size % 4);  // at less than its size
+    DecodeMiddle(bytes, {.channels = channels},
+                 1 << size % 4);  // at 1, 1/2, 1/4 or 1/8 of the size
   }
   return 0;
 }

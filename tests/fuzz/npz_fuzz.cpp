@@ -1,5 +1,5 @@
-// Keras's mnist.npz: the archive, and, as checksums keep mutations out of its members, a bare
-// array.
+// Fuzzes Keras's mnist.npz: the archive, and a single .npy array, because the archive's checksums
+// reject mutated members.
 #include "io/archives/npz.h"
 #include "tests/fuzz/fuzz.h"
 

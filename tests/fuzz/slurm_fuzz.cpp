@@ -1,4 +1,4 @@
-// Slurm's lists of nodes and of tasks.
+// Fuzzes Slurm's lists of nodes and of task counts.
 #include "launch/cluster/slurm.h"
 #include "tests/fuzz/fuzz.h"
 

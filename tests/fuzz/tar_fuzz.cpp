@@ -1,4 +1,4 @@
-// Tar archives, plain and in gzip; each file is read as an archive too.
+// Fuzzes tar archives, plain and compressed. Each file in an archive is also read as an archive.
 #include "io/archives/inflate.h"
 #include "io/archives/tar.h"
 #include "tests/fuzz/fuzz.h"

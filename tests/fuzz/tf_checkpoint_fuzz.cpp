@@ -1,4 +1,4 @@
-// TensorFlow's checkpoints, V1 and V2; the bytes are index and data of V2 at once.
+// Fuzzes TensorFlow's checkpoints, V1 and V2. For V2 the same bytes serve as index and as data.
 #include <vector>
 
 #include "io/tensorflow/tf_checkpoint.h"
@@ -6,7 +6,7 @@
 
 namespace {
 
-void ReadAll(const carole::io::WeightsReader& reader) {
+void ReadAll(const carole::io::WeightsSource& reader) {
   for (const std::string& name : reader.names()) {
     carole::fuzz::Run<carole::DataError>([&] {
       std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));

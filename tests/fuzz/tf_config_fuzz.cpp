@@ -1,4 +1,4 @@
-// TF_CONFIG.
+// Fuzzes TF_CONFIG.
 #include "launch/cluster/tf_config.h"
 #include "tests/fuzz/fuzz.h"
 

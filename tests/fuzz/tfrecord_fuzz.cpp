@@ -1,4 +1,4 @@
-// TFRecord framing, plain and compressed.
+// Fuzzes TFRecord framing, plain and compressed.
 #include "io/records/tfrecord.h"
 #include "tests/fuzz/fuzz.h"
 

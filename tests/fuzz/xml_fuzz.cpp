@@ -1,4 +1,4 @@
-// XML, and annotations of boxes in it.
+// Fuzzes XML and the bounding boxes in it.
 #include "io/archives/xml.h"
 #include "io/datasets/bounding_boxes.h"
 #include "tests/fuzz/fuzz.h"

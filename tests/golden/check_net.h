@@ -1,4 +1,5 @@
-// Everything that a golden file records about a net, compared with what a backend computes.
+// Compares everything that a golden file records about a net with what a backend computes. A golden
+// file has values of a reference program, usually TensorFlow, in double (f64) and in fp32 (f32).
 #pragma once
 
 #include <filesystem>
@@ -10,25 +11,27 @@
 
 namespace carole::golden {
 
-// Variables, parameter counts and end points: exactly. No kernel runs.
+// Checks that the net has the recorded variables and numbers of parameters. Runs no kernel.
 void CheckStructure(const nets::NetEntry& net, const nlohmann::json& golden);
 
-// Logits, end points, losses, gradients and moving statistics, to the bounds of `report`.
+// Checks logits, end points, losses, gradients and moving statistics, within the bounds of
+// `report`.
 void CheckNumbers(const nets::NetEntry& net, const nlohmann::json& golden, const Backend& backend,
                   DType compute, Report& report);
 
-// False where the file has single-precision values only.
+// Whether the file has values in double. Files of very large nets have fp32 values only. These
+// functions supply doubles for them.
 bool HasDoubles(const nlohmann::json& golden);
 
-// Puts each fp32 value of such a file into the place of the double as well.
-void TakeSinglesForDoubles(nlohmann::json& golden);
+// Copies each fp32 value to where the double should be.
+void UseFp32AsDoubles(nlohmann::json& golden);
 
-// Puts doubles of our own, from folder/<net>.json, into the places of training's logits, loss and
-// gradients; marks that by "own_doubles" there. Does nothing when there is no such file.
+// Replaces the doubles of training's logits, loss and gradients by those of our own reference
+// backend, from folder/<net>.json, and sets "own_doubles". Does nothing if there is no such file.
 void AddOwnDoubles(nlohmann::json& golden, const std::filesystem::path& folder);
 
-// Makes that file: one training step of the reference backend in double. It takes hours and some
-// 14 GB for vgg_416.
+// Makes folder/<net>.json: one training step of the reference backend in double. For vgg_416 it
+// takes hours and about 14 GB.
 void RecordDoubles(const nets::NetEntry& net, const nlohmann::json& golden,
                    const Backend& reference, const std::filesystem::path& folder);
 

@@ -14,24 +14,26 @@ namespace {
 
 using nlohmann::json;
 
-// Where fp32 programs differ (relative to the quantity's scale), beyond what the recorded fp32
-// values of one variable show by luck. ReLUs near zero flip and take whole units along, so deep
-// nets' gradients differ more than others': by as much as the worst variable that the file records.
+// The differences that fp32 programs may have, relative to the scale of a quantity. They are
+// allowed even if the recorded fp32 value is nearer to the double, because that can be luck.
+//
+// A rounding error can flip a ReLU near zero, which changes the gradient of a whole unit. So the
+// gradients of deep nets differ more: up to a share of the worst variable that the file records.
 constexpr double kForwardSlack = 1e-5;
-constexpr double kGradientSlack = 1e-3;  // of a variable's norm
-constexpr double kShareOfWorst = 0.5;    // of the worst recorded, if that is more
-// vgg_416 has 832 gradients. TensorFlow's norms stray from the doubles by 1e-7 in the last 60, 0.3
-// % in conv4 and 4.1 % in conv1; oneDNN's by at most 0.2 of the bound that follows from this,
-// cuDNN's on an H200 by 0.6.
-constexpr size_t kReach = 96;
-constexpr double kElementsOverNorm = 12;  // elements, relative to their root mean square
+constexpr double kGradientSlack = 1e-3;  // relative to the norm of a variable's gradient
+constexpr double kShareOfWorst = 0.5;    // of the worst recorded deviation, if that is larger
+// See MeasureDeviations(). vgg_416 has 832 gradients. The norms of TensorFlow's fp32 gradients
+// deviate from the doubles by 1e-7 in the last 60, by 0.3 % in conv4 and by 4.1 % in conv1. The
+// bound that follows from kReach is enough: oneDNN reaches 0.2 of it, cuDNN on an H200 0.6.
+constexpr size_t kReach = 96;             // number of variables
+constexpr double kElementsOverNorm = 12;  // slack of single elements, relative to their RMS
 constexpr double kElementSlack = 5e-2;
-constexpr double kNoiseOfGlobalNorm = 1e-6;
+constexpr double kNoiseInGlobalNorm = 1e-6;
 
-// What flows back in fp16 is scaled by the largest power of 8 below this that it bears.
+// The loss scale for fp16 starts here. It is divided by 8 until all gradients are finite.
 constexpr double kLargestScale = 0x1p15;
 
-constexpr double kLeastEpsilon = 1.001e-5;  // of TensorFlow's fused batch norm
+constexpr double kMinEpsilon = 1.001e-5;  // of TensorFlow's fused batch norm
 
 double Norm(const std::vector<double>& values) {
   double sum = 0;
@@ -53,10 +55,10 @@ class NetCheck {
                 .label_smoothing = golden["label_smoothing"],
                 .compute = compute};
     labels_ = golden["labels"].get<std::vector<int32_t>>();
-    if (golden["train"].contains("own_doubles")) MeasureStrays();
+    if (golden["train"].contains("own_doubles")) MeasureDeviations();
     for (const json& gradient : golden["train"]["grads"]) {
       const double f64 = gradient["l2_f64"], f32 = gradient["l2_f32"];
-      farthest_gradient_ = std::max(farthest_gradient_, std::abs(f32 - f64));
+      worst_gradient_deviation_ = std::max(worst_gradient_deviation_, std::abs(f32 - f64));
     }
   }
 
@@ -124,20 +126,20 @@ class NetCheck {
                    const std::string& key) {
     std::vector<double> f64, f32;
     for (const json& row : want[key + "_f64"]) f64.insert(f64.end(), row.begin(), row.end());
-    f32 = f64;  // eval_other_size mostly has doubles only
+    f32 = f64;  // eval_other_size usually has doubles only
     if (want.contains(key + "_f32")) {
       f32.clear();
       for (const json& row : want[key + "_f32"]) f32.insert(f32.end(), row.begin(), row.end());
     }
     ASSERT_EQ(got.size(), f64.size()) << what;
-    double scale = 0, strays = 0;
+    double scale = 0, deviation = 0;
     for (size_t i = 0; i < f64.size(); ++i) {
       scale = std::max(scale, std::abs(f64[i]));
-      strays = std::max(strays, std::abs(f32[i] - f64[i]));
+      deviation = std::max(deviation, std::abs(f32[i] - f64[i]));
     }
     for (size_t i = 0; i < f64.size(); ++i) {
       report_.Check(Kind::kLogits, fmt::format("{}[{}]", what, i), got[i], {f64[i], f32[i]},
-                    {scale, std::max(strays, kForwardSlack * scale), strays});
+                    {scale, std::max(deviation, kForwardSlack * scale), deviation});
     }
   }
 
@@ -162,23 +164,24 @@ class NetCheck {
     }
   }
 
-  // Most f64 values come from TensorFlow's batch norm of single operations, as its fused kernel
-  // knows no doubles. That one takes epsilon as it is asked for, and the biased variance. Some
-  // files were made with the fused kernel's rules in double, and say so.
-  bool OwnRulesOfDoubles() const {
+  // Whether the f64 values come from TensorFlow's unfused batch norm. This is so for most files,
+  // because TensorFlow's fused kernel does not support double. The unfused one does not raise
+  // epsilon, and it uses the biased variance. Some files were made with the rules of the fused
+  // kernel in double, and say so.
+  bool UsesUnfusedBatchNorm() const {
     const std::string reference = golden_["reference"];
-    return !report_.single() && reference.find("batch norm as TensorFlow 1.4") == reference.npos;
+    return !report_.is_fp32() && reference.find("batch norm as TensorFlow 1.4") == reference.npos;
   }
 
   nets::Model Build(const nets::ModelOptions& options) const {
     nets::Model model = nets::BuildModel(net_, options);
-    if (!OwnRulesOfDoubles()) return model;
+    if (!UsesUnfusedBatchNorm()) return model;
     for (Node& node : model.graph->mutable_nodes()) {
       auto* norm = std::get_if<BatchNormAttributes>(&node.attributes);
       if (norm == nullptr) continue;
       bool known = false;
       for (const double requested : golden_["bn_epsilon_requested"]) {
-        if (norm->epsilon != std::max(requested, kLeastEpsilon)) continue;
+        if (norm->epsilon != std::max(requested, kMinEpsilon)) continue;
         norm->epsilon = requested;
         known = true;
         break;
@@ -188,21 +191,23 @@ class NetCheck {
     return model;
   }
 
-  // How far the recorded fp32 values are from the f64 ones, over the whole net.
-  double Strays(const char* what, double if_unknown) const {
+  // How far the recorded fp32 values are from the f64 ones, over the whole net; `if_unknown` if the
+  // file does not say it.
+  double RecordedDeviation(const char* what, double if_unknown) const {
     const json& train = golden_["train"];
     return train.contains("f32_vs_f64") ? train["f32_vs_f64"][what].get<double>() : if_unknown;
   }
 
   double GradientSlack() const {
-    const double worst = Strays("worst_grad_norm_rel_of_vars_above_1e-4_of_global", worst_stray_);
+    const double worst =
+        RecordedDeviation("worst_grad_norm_rel_of_vars_above_1e-4_of_global", worst_deviation_);
     return std::max(kGradientSlack, kShareOfWorst * worst);
   }
 
-  // Where all gradients' strays are known. Rounding grows on the way from the loss to the images,
-  // as ReLUs near zero flip; where, is luck. So a variable may stray as the worst of all that lie
-  // between kReach variables before it and the loss.
-  void MeasureStrays() {
+  // For files with doubles for all gradients. Rounding errors grow on the way from the loss to the
+  // images, because ReLUs near zero flip. Where this happens is random. So a variable may deviate
+  // as much as the worst of these: the kReach variables before it, and all between it and the loss.
+  void MeasureDeviations() {
     const json& gradients = golden_["train"]["grads"];
     std::vector<double> worst(gradients.size() + 1, 0);
     for (size_t i = gradients.size(); i-- > 0;) {
@@ -210,12 +215,12 @@ class NetCheck {
       worst[i] = std::max(worst[i + 1], std::abs(f32 - f64) / f64);
     }
     for (size_t i = 0; i < gradients.size(); ++i)
-      strays_[gradients[i]["name"]] = worst[i - std::min(i, kReach)];
-    worst_stray_ = worst[0];
+      deviations_[gradients[i]["name"]] = worst[i - std::min(i, kReach)];
+    worst_deviation_ = worst[0];
   }
   double GradientSlack(const std::string& variable) const {
-    const auto it = strays_.find(variable);
-    return it == strays_.end() ? GradientSlack() : std::max(kForwardSlack, it->second);
+    const auto it = deviations_.find(variable);
+    return it == deviations_.end() ? GradientSlack() : std::max(kForwardSlack, it->second);
   }
 
   double WeightDecay() const { return golden_["weight_decay"]; }
@@ -237,15 +242,16 @@ class NetCheck {
       const json want = golden_["train"]["loss"].value(name, json());
       const Recorded recorded =
           want.is_null() ? Recorded{} : Recorded{.f64 = want["f64"], .f32 = want["f32"]};
-      // A cross entropy moves by no more than twice the logits do.
-      const double logits = name == "regularization" ? 0 : Strays("max_abs_logit_diff", 0);
+      // The cross-entropy changes at most twice as much as the logits.
+      const double logits =
+          name == "regularization" ? 0 : RecordedDeviation("max_abs_logit_diff", 0);
       report_.Check(Kind::kLoss, name + " loss", loss, recorded,
                     {std::abs(recorded.f64),
                      std::max(kForwardSlack * std::abs(recorded.f64), logits), logits});
     }
   }
 
-  // Of the total loss: the graph's gradient and the regularization's.
+  // Checks the gradients of the total loss: those of the graph plus those of the regularization.
   void CheckGradients(const Session& session, const std::vector<std::vector<float>>& values) {
     std::map<std::string, const json*> recorded;
     for (const json& want : golden_["train"]["grads"]) recorded[want["name"]] = &want;
@@ -267,16 +273,17 @@ class NetCheck {
     EXPECT_TRUE(recorded.empty()) << "no such variable: " << recorded.begin()->first;
     report_.Check(Kind::kGradients, "global norm of the gradient", std::sqrt(squares),
                   {global, global},
-                  {global, (strays_.empty() ? GradientSlack() : kGradientSlack) * global,
-                   farthest_gradient_});
+                  {global, (deviations_.empty() ? GradientSlack() : kGradientSlack) * global,
+                   worst_gradient_deviation_});
   }
 
   void CheckGradient(const std::string& name, const std::vector<double>& gradient, double norm,
                      const json& want, double global) {
     const Recorded l2{want["l2_f64"], want["l2_f32"]};
-    const double noise = kNoiseOfGlobalNorm * global;
-    report_.Check(Kind::kGradients, "gradient norm of " + name, norm, l2,
-                  {global, std::max(GradientSlack(name) * l2.f64, noise), farthest_gradient_});
+    const double noise = kNoiseInGlobalNorm * global;
+    report_.Check(
+        Kind::kGradients, "gradient norm of " + name, norm, l2,
+        {global, std::max(GradientSlack(name) * l2.f64, noise), worst_gradient_deviation_});
     const double rms = l2.f64 / std::sqrt(static_cast<double>(gradient.size()));
     const double element_slack = std::max(kElementSlack, kElementsOverNorm * GradientSlack()) * rms;
     for (const json& sample : want["samples"]) {
@@ -284,20 +291,20 @@ class NetCheck {
       ASSERT_LT(index, gradient.size()) << name;
       report_.Check(Kind::kGradients, fmt::format("gradient of {}[{}]", name, index),
                     gradient[index], {sample[1], sample[2]},
-                    {global, std::max(element_slack, noise), farthest_gradient_});
+                    {global, std::max(element_slack, noise), worst_gradient_deviation_});
     }
   }
 
-  // The moving variance as TensorFlow's batch norm of single operations leaves it: it takes the
-  // biased variance of the batch where the fused kernel, and ours, take the unbiased one.
+  // Returns the moving variance as TensorFlow's unfused batch norm computes it: with the biased
+  // variance of the batch. The fused kernel and ours use the unbiased variance.
   std::vector<double> WithBiasedVariance(const Session& session, size_t v,
                                          const std::vector<float>& before) const {
     std::vector<double> moving = session.Variable(v);
     const ValueId value = session.graph().variables()[v].value;
     for (const Node& node : session.graph().nodes()) {
       if (node.kind != OpKind::kBatchNorm || node.dead) continue;
-      if (node.inputs[BatchNormPlaces::kMovingVariance] != value) continue;
-      const Shape& x = session.graph().shape(node.inputs[BatchNormPlaces::kX]);
+      if (node.inputs[BatchNormIndices::kMovingVariance] != value) continue;
+      const Shape& x = session.graph().shape(node.inputs[BatchNormIndices::kX]);
       const int64_t pixels = x.size() / x[1];
       const auto n = static_cast<double>(pixels);
       const double decay = std::get<BatchNormAttributes>(node.attributes).decay;
@@ -309,7 +316,8 @@ class NetCheck {
     return moving;
   }
 
-  // In fp32 the recorded fp32 values are the better judge: they come from the fused kernel.
+  // In fp32, the moving statistics are compared with the recorded fp32 values, because these come
+  // from the fused kernel.
   void CheckStatistics(const Session& session, const std::vector<std::vector<float>>& before) {
     const json& want = golden_["train"]["bn_after_one_step"];
     size_t next = 0;
@@ -320,8 +328,8 @@ class NetCheck {
       ASSERT_EQ(variable.name, want[next]["name"].get<std::string>());
       const double f32 = want[next]["l2_f32"], f64 = want[next]["l2_f64"];
       const std::vector<double> got =
-          OwnRulesOfDoubles() ? WithBiasedVariance(session, v, before[v]) : session.Variable(v);
-      CheckNorm(Kind::kStatistics, variable.name, Norm(got), {report_.single() ? f32 : f64, f32});
+          UsesUnfusedBatchNorm() ? WithBiasedVariance(session, v, before[v]) : session.Variable(v);
+      CheckNorm(Kind::kStatistics, variable.name, Norm(got), {report_.is_fp32() ? f32 : f64, f32});
       ++next;
     }
     EXPECT_EQ(next, want.size()) << "number of moving statistics";
@@ -333,9 +341,10 @@ class NetCheck {
   Report& report_;
   nets::ModelOptions options_;
   std::vector<int32_t> labels_;
-  std::map<std::string, double> strays_;  // by variable, relative
-  double worst_stray_ = 0;
-  double farthest_gradient_ = 0;  // of the recorded fp32 norms
+  // Relative deviations of the recorded fp32 gradient norms from the doubles, by variable.
+  std::map<std::string, double> deviations_;
+  double worst_deviation_ = 0;
+  double worst_gradient_deviation_ = 0;  // absolute
 };
 
 }  // namespace

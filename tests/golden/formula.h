@@ -1,4 +1,5 @@
-// Weights and images that every program can make for itself: a hash of (name, index).
+// The weights and images of the golden tests. They are hashes of (name, index), so that any program
+// can compute them.
 #pragma once
 
 #include <cmath>
@@ -12,12 +13,12 @@
 
 namespace carole::golden {
 
-// Uniform in [-1, 1).
+// Returns value number i of the sequence with this hash, uniform in [-1, 1).
 inline double Uniform(uint64_t name_hash, uint64_t i) {
   return 2.0 * static_cast<double>(SplitMix64(name_hash + i) >> 11) * 0x1p-53 - 1.0;
 }
 
-// The first `count` values of an input, C order (N,H,W,C).
+// Returns the first `count` values of an input in the order (N,H,W,C).
 inline std::vector<float> FormulaInput(std::string_view name, int64_t count) {
   const uint64_t hash = Fnv1a64(name);
   std::vector<float> values(static_cast<size_t>(count));
@@ -25,8 +26,8 @@ inline std::vector<float> FormulaInput(std::string_view name, int64_t count) {
   return values;
 }
 
-// A variable's values in C order of its TensorFlow shape; the last part of the name decides the
-// distribution. `kernel_scale` multiplies kernels.
+// Returns the values of a variable, in the order of its TensorFlow shape. The last part of the name
+// determines the distribution. Weights of layers are multiplied by kernel_scale.
 inline std::vector<float> FormulaVariable(std::string_view name, const Shape& tf_shape,
                                           double kernel_scale) {
   const std::string_view last = name.substr(name.rfind('/') + 1);

@@ -1,8 +1,10 @@
-// One test for each golden file and each backend: Golden.<file>_<backend>, in other precisions than
-// fp32 Golden.<file>_<backend>_<precision>. The files are those of
-// tests/data/goldens. Where the environment variable CAROLE_GOLDENS names a folder, those of large
-// nets come too, and for a net that several folders have the file of that one counts. A table of
-// the worst errors follows the last test.
+// One test for each golden file and each backend: Golden.<file>_<backend>, or
+// Golden.<file>_<backend>_<precision> if the precision is not fp32. At the end comes a table of the
+// worst errors.
+//
+// The files are those of tests/data/goldens. If the environment variable CAROLE_GOLDENS names a
+// folder, its files and those of large nets are added. If several folders have a file for a net,
+// the one in CAROLE_GOLDENS is used.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,14 +27,14 @@ namespace fs = std::filesystem;
 const std::string kOwnFolder = TestData() + "/goldens";
 const std::string kLargeFolder = TestData() + "/goldens/large";
 
-// The fastest of this machine, on memory that the host cannot touch.
+// Makes the fastest CPU backend of this machine, with memory that the host cannot access.
 std::unique_ptr<Backend> MakeDevice(int threads) {
   const auto make = OneDnnAvailable() ? MakeOneDnnBackend : MakeReferenceBackend;
   return std::make_unique<carole::testing::WalledBackend>(make(threads));
 }
 
 constexpr BackendEntry kDevice = {
-    .name = "device", .make = MakeDevice, .problem = [] { return std::string(); }};
+    .name = "device", .make = MakeDevice, .unavailable_reason = [] { return std::string(); }};
 
 struct Column {
   BackendEntry backend;
@@ -42,7 +44,7 @@ struct Column {
     return precision == Precision::kFp32 ? std::string(backend.name)
                                          : fmt::format("{}_{}", backend.name, Name(precision));
   }
-  // Relative, of what is stored or multiplied.
+  // The relative rounding error of values that are stored or multiplied in this precision.
   double roundoff() const {
     return precision == Precision::kFp32 ? 0 : precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
   }
@@ -92,11 +94,11 @@ class GoldenTest : public ::testing::Test {
     std::ifstream stream(file_);
     nlohmann::json golden = nlohmann::json::parse(stream);
     const std::string name = golden.value("net", "");
-    if (name.empty()) FAIL() << file_ << ": this is no golden file: it names no net";
+    if (name.empty()) FAIL() << file_ << ": not a golden file: \"net\" is missing";
     const nets::NetEntry* net = nets::TryFindNet(name);
     if (net == nullptr) GTEST_SKIP() << "skipped: net " << name << " is not in this build";
     const BackendEntry& entry = column_.backend;
-    if (const std::string problem = entry.problem(); !problem.empty())
+    if (const std::string problem = entry.unavailable_reason(); !problem.empty())
       GTEST_SKIP() << "skipped: " << problem;
     const auto backend = entry.make(static_cast<int>(std::thread::hardware_concurrency()));
     if (const auto problem = carole::testing::PrecisionProblem(column_.precision, *backend);
@@ -104,17 +106,18 @@ class GoldenTest : public ::testing::Test {
       GTEST_SKIP() << "skipped: " << problem;
     CheckStructure(*net, golden);
     if (HasFatalFailure()) return;
-    const bool single = column_.name() != "reference" || !HasDoubles(golden);
-    // Such a net is large: fp32 on the reference backend too takes half the memory.
+    const bool is_fp32 = column_.name() != "reference" || !HasDoubles(golden);
+    // A net without doubles is large. So even the reference backend uses fp32, which needs half the
+    // memory.
     if (!HasDoubles(golden)) {
       const char* record = std::getenv("CAROLE_RECORD_DOUBLES");
       if (record != nullptr && column_.name() == "reference")
         RecordDoubles(*net, golden, *backend, record);
-      TakeSinglesForDoubles(golden);
+      UseFp32AsDoubles(golden);
       AddOwnDoubles(golden, TestData() + "/doubles");
     }
-    Report report(name, column_.name(), single, column_.roundoff());
-    CheckNumbers(*net, golden, *backend, single ? DType::kF32 : DType::kF64, report);
+    Report report(name, column_.name(), is_fp32, column_.roundoff());
+    CheckNumbers(*net, golden, *backend, is_fp32 ? DType::kF32 : DType::kF64, report);
     Rows().push_back(report.Row());
   }
 
@@ -123,7 +126,7 @@ class GoldenTest : public ::testing::Test {
   const Column& column_;
 };
 
-using Files = std::map<std::string, fs::path>;  // by name without the ending
+using Files = std::map<std::string, fs::path>;  // by name without extension
 
 void AddFiles(const fs::path& folder, Files& files) {
   std::error_code error;
@@ -142,13 +145,13 @@ std::string NetsWithout(const Files& files) {
   return names;
 }
 
-// None, and a word about it, where a chosen folder has none.
+// Returns the golden files. If the folder in CAROLE_GOLDENS has none, prints that and returns none.
 Files FindFiles() {
   Files files;
   if (const char* chosen = std::getenv("CAROLE_GOLDENS")) {
     AddFiles(chosen, files);
     if (files.empty()) {
-      fmt::print(stderr, "[golden] CAROLE_GOLDENS: {}: no *.json is here\n", chosen);
+      fmt::print(stderr, "[golden] CAROLE_GOLDENS={}: no *.json files in this folder\n", chosen);
       return files;
     }
     AddFiles(kLargeFolder, files);
@@ -158,7 +161,7 @@ Files FindFiles() {
 }
 
 void Register([[maybe_unused]] const std::string& name, [[maybe_unused]] const fs::path& file) {
-#ifndef __clang_analyzer__  // takes what gtest keeps for lost
+#ifndef __clang_analyzer__  // it reports a leak, although gtest owns the tests
   for (const Column& column : kColumns) {
     ::testing::RegisterTest(
         "Golden", fmt::format("{}_{}", name, column.name()).c_str(), nullptr, nullptr, __FILE__,

@@ -12,34 +12,38 @@ namespace carole::golden {
 namespace {
 
 constexpr double kDoubleTolerance = 1e-6;
-constexpr double kFew = 4;  // times what TensorFlow's own fp32 kernels stray
-// In bf16 and fp16, measured on oneDNN and the reference backend over all nets of
-// tests/data/goldens. At least so many roundings, relative to the quantity's scale: logits, end
-// points, loss, gradients, statistics.
-constexpr double kRoundings[] = {2, 3, 2, 4, 0.1};
-// Beyond that, rounding grows in a net as it does in fp32, whose recorded values show it: so large
-// a share of it, as sums stay fp32. Gradients differ by the ReLUs that flip: their number grows
-// with the rounding, and what they take along with its root.
-constexpr double kShareOfGrowth = 0.35;
+constexpr double kFp32Factor = 4;  // times the deviation of TensorFlow's own fp32 kernels
+
+// The following bounds for bf16 and fp16 were measured with oneDNN and the reference backend over
+// all nets of tests/data/goldens.
+//
+// Allowed in any case: this many rounding errors, relative to the scale of the quantity. The kinds
+// are logits, end points, loss, gradients, statistics.
+constexpr double kMinRoundings[] = {2, 3, 2, 4, 0.1};
+// Rounding errors grow through a net as they do in fp32, which the recorded values show. Only this
+// share of the growth is allowed, because sums stay in fp32. Gradients differ by the ReLUs that
+// flip: the number of flips grows with the rounding error, and their effect with its square root.
+constexpr double kGrowthFactor = 0.35;
 constexpr double kRoundoffOfFp32 = 0x1p-24;
-// Nets that narrow types disturb more than what is recorded shows, by luck or as they normalize a
-// few values: on the reference backend by up to half as much as this; inception_v3 in TF32 on an
-// H200 by two thirds.
-constexpr std::pair<std::string_view, double> kSensitive[] = {
+// Nets that narrow types disturb more than the recorded values show, by chance or because they
+// normalize few values, and the factor that they get. On the reference backend they need at most
+// half of it; inception_v3 in TF32 on an H200 needs two thirds.
+constexpr std::pair<std::string_view, double> kSensitiveNets[] = {
     {"inception_resnet_v2", 8}, {"inception_v3", 2}, {"nasnet_cifar", 16}, {"nasnet_mobile", 4}};
-constexpr int kMaxFailuresShown = 10;  // of one net: one wrong layer makes all behind it wrong
+constexpr int kMaxFailuresShown = 10;  // per net; one wrong layer makes all later values wrong
 
 }  // namespace
 
-double Report::Narrow(Kind kind, const Bound& bound) const {
+double Report::NarrowTypeSlack(Kind kind, const Bound& bound) const {
   const double ratio = roundoff_ / kRoundoffOfFp32;
-  const double grown = kind == Kind::kGradients
-                           ? bound.strays * std::sqrt(ratio)
-                           : std::min(kShareOfGrowth * bound.strays * ratio, bound.scale / 2);
+  const double grown =
+      kind == Kind::kGradients
+          ? bound.fp32_deviation * std::sqrt(ratio)
+          : std::min(kGrowthFactor * bound.fp32_deviation * ratio, bound.scale / 2);
   const double narrow =
-      std::max(grown, kRoundings[static_cast<size_t>(kind)] * roundoff_ * bound.scale);
-  for (const auto& [net, times] : kSensitive)
-    if (net == net_) return times * narrow;
+      std::max(grown, kMinRoundings[static_cast<size_t>(kind)] * roundoff_ * bound.scale);
+  for (const auto& [net, factor] : kSensitiveNets)
+    if (net == net_) return factor * narrow;
   return narrow;
 }
 
@@ -47,11 +51,11 @@ void Report::Check(Kind kind, const std::string& name, double got, const Recorde
                    const Bound& bound) {
   const double error = std::abs(got - want.f64);
   const double unit =
-      single_ ? bound.scale : std::max(std::abs(want.f64), kDoubleTolerance * bound.scale);
+      is_fp32_ ? bound.scale : std::max(std::abs(want.f64), kDoubleTolerance * bound.scale);
   const double allowed =
-      single_
-          ? kFew * std::max({std::abs(want.f32 - want.f64), bound.absolute, Narrow(kind, bound)})
-          : kDoubleTolerance * unit;
+      is_fp32_ ? kFp32Factor * std::max({std::abs(want.f32 - want.f64), bound.absolute,
+                                         NarrowTypeSlack(kind, bound)})
+               : kDoubleTolerance * unit;
   double& worst = worst_[static_cast<size_t>(kind)];
   worst = std::isnan(error) ? error : std::max(worst, unit > 0 ? error / unit : error);
   if (error <= allowed) return;  // false for NaN

@@ -1,5 +1,5 @@
-// How far one net on one backend is from its golden values: the worst error of each kind, and a
-// test failure for each value that is out of bounds.
+// Report: compares the values of one net on one backend with its golden values. It keeps the worst
+// error of each kind, and reports a test failure for each value that is out of bounds.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@ namespace carole::golden {
 
 enum class Kind : uint8_t { kLogits, kEndPoints, kLoss, kGradients, kStatistics, kKinds };
 
-// A recorded value. `f32` shows how far a good single-precision program strays.
+// A recorded value, in double and in fp32. The difference shows how far a good fp32 program
+// deviates.
 struct Recorded {
   double f64 = 0;
   double f32 = 0;
@@ -19,36 +20,40 @@ struct Recorded {
 
 class Report {
  public:
-  // `single`: fp32 is compared with, or by; bounds are those of slack below. Else the bound is
-  // 1e-6. `roundoff`: of one rounding to a narrower type that activations are stored or multiplied
-  // in, relative; 0: to none.
-  Report(std::string net, std::string backend, bool single, double roundoff = 0)
-      : net_(std::move(net)), backend_(std::move(backend)), single_(single), roundoff_(roundoff) {}
+  // `is_fp32`: whether our values or the recorded ones are fp32. Then the bounds are those of
+  // Bound, else 1e-6. `roundoff`: the relative rounding error of the narrower type in which
+  // activations are stored or multiplied; 0 if there is none.
+  Report(std::string net, std::string backend, bool is_fp32, double roundoff = 0)
+      : net_(std::move(net)),
+        backend_(std::move(backend)),
+        is_fp32_(is_fp32),
+        roundoff_(roundoff) {}
 
-  // What a value may differ by in fp32: a few times the largest of how far the recorded fp32 value
-  // strays, `absolute`, and Narrow(). In double: 1e-6 of max(|want|, 1e-6 * scale). The error that
-  // the table shows is relative to `scale` in fp32, to that maximum in double.
+  // What is needed to compute the allowed difference of a value. In fp32 it is a small multiple of
+  // the maximum of three: the deviation of the recorded fp32 value, `absolute`, and
+  // NarrowTypeSlack(). In double it is 1e-6 * max(|want|, 1e-6 * scale). The table shows errors
+  // relative to `scale` in fp32, and relative to that maximum in double.
   struct Bound {
-    double scale;     // of the quantity: the largest logit, the global norm of the gradient …
-    double absolute;  // fp32 only
-    double strays;    // of the recorded fp32 values of such quantities the farthest
+    double scale;           // size of such quantities: the largest logit, the global norm, ...
+    double absolute;        // for fp32 only
+    double fp32_deviation;  // the largest deviation of the recorded fp32 values of such quantities
   };
   void Check(Kind kind, const std::string& name, double got, const Recorded& want,
              const Bound& bound);
 
   void set_parameters(int64_t parameters) { parameters_ = parameters; }
-  bool single() const { return single_; }
+  bool is_fp32() const { return is_fp32_; }
 
   static std::string Header();
   std::string Row() const;
 
  private:
-  // What the narrower type costs.
-  double Narrow(Kind kind, const Bound& bound) const;
+  // Returns the difference that the narrower type may cause.
+  double NarrowTypeSlack(Kind kind, const Bound& bound) const;
 
   std::string net_;
   std::string backend_;
-  bool single_;
+  bool is_fp32_;
   double roundoff_;
   int64_t parameters_ = 0;
   int failures_ = 0;

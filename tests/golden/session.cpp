@@ -14,7 +14,8 @@ namespace {
 
 using testing::Fill;
 
-// Enough for all but the largest: those compute activations again.
+// The memory budget for activations. It is enough for all nets except the largest, which recompute
+// activations in backward.
 constexpr size_t kActivationBytes = size_t{4} << 30;
 
 }  // namespace
@@ -54,7 +55,7 @@ void Session::Run(std::span<const int32_t> labels, double loss_scale) {
 }
 
 std::vector<double> Session::Read(const std::byte* arena, size_t v) const {
-  std::vector<double> values(static_cast<size_t>(store_->places()[v].shape.size()));
+  std::vector<double> values(static_cast<size_t>(store_->variables()[v].shape.size()));
   store_->ReadFrom(arena, static_cast<int>(v), std::span<double>(values));
   return values;
 }

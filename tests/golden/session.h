@@ -1,4 +1,4 @@
-// One model with the formula weights, ready to run on a backend.
+// Session: a model with the weights of formula.h, ready to run on a backend.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,26 @@
 
 namespace carole::golden {
 
-// Formula values of all variables, in the order of the graph.
+// Returns the values of all variables, in the order of the graph.
 std::vector<std::vector<float>> FormulaVariables(const Graph& graph, double kernel_scale);
 
 class Session {
  public:
-  // Fuses, and in training differentiates, the model's graph. `share`: runs on that session's
-  // variables, which must outlive this; else on its own, filled with `values`.
+  // Fuses the graph of the model; for training, also differentiates it. If `share` is given, this
+  // session uses the variables of that one, which must outlive it. If not, it has its own
+  // variables, with these values.
   Session(nets::Model model, bool training, const Backend& backend,
           const std::vector<std::vector<float>>& values, const Session* share = nullptr);
 
-  // One run over the formula's images and these labels, each weighing 1/N; what flows back is
-  // multiplied by a scale on its way.
+  // Runs the graph once on the images of formula.h and these labels. Each of the N samples has the
+  // weight 1/N. The loss is multiplied by loss_scale; Loss() and Gradient() divide by it again.
   void Run(std::span<const int32_t> labels, double loss_scale = 1);
 
   const nets::Model& model() const { return model_; }
   const Graph& graph() const { return *model_.graph; }
   std::vector<double> Output(ValueId value) const { return executable_->Output(value); }
   double Loss(ValueId loss) const { return executable_->Output(loss)[0] / loss_scale_; }
-  // Values in TensorFlow's order: the weight or statistic, the gradient.
+  // Returns the values of variable number v, or of its gradient, in TensorFlow's order.
   std::vector<double> Variable(size_t v) const;
   std::vector<double> Gradient(size_t v) const;
 

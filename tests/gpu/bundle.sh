@@ -1,17 +1,18 @@
 #!/bin/bash
-# Packs the built program with its tests and every shared library that it needs into one relocatable tar.
+# Packs the program, its tests and every shared library that they need into one relocatable tar file (a "bundle").
 #
 #   tests/gpu/bundle.sh BUILD OUT.tar.xz     e.g. tests/gpu/bundle.sh build build/carole-bundle.tar.xz
 #
-# It runs where the C library is no older than here. Not in it: that library, the driver and CUDA's libraries (cuDNN, NCCL, cuBLAS), which `carole` looks for where the
-# bundle is unpacked: in LD_LIBRARY_PATH, in the system, in a toolkit, in Python's nvidia-* wheels. MPI speaks TCP and
-# shared memory only. In the folder it makes: carole, mpirun, tests/NAME (scripts that set the environment), and
-# gpu_check.sh, to be called as `./gpu_check.sh . /tmp/check`.
+# The bundle runs on machines whose C library is not older than the one here. It does not hold the C library, the NVIDIA
+# driver, and CUDA's libraries (cuDNN, NCCL, cuBLAS). `carole` looks for those where the bundle is unpacked: in
+# LD_LIBRARY_PATH, in the system, in a CUDA toolkit, and in Python's nvidia-* wheels. MPI uses TCP and shared memory
+# only. The unpacked folder holds carole, mpirun, tests/NAME (scripts that set the environment), and gpu_check.sh, which
+# is called as `./gpu_check.sh . /tmp/check`.
 set -euo pipefail
 
 build=$(realpath "$1")
 out=$(realpath -m "$2")
-source_root=$(realpath "$(dirname "$0")/..")
+source_root=$(realpath "$(dirname "$0")/../..")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 top=$work/carole-bundle
@@ -24,22 +25,22 @@ die() {
 }
 
 for tool in patchelf mpirun orted; do
-  command -v "$tool" >/dev/null || die "$tool: not found; apt-get install patchelf openmpi-bin, of Open MPI 4 (Debian 12)"
+  command -v "$tool" >/dev/null || die "$tool: not found; run apt-get install patchelf openmpi-bin (Open MPI 4, Debian 12)"
 done
-[[ -x $build/carole ]] || die "$build/carole: not built"
+[[ -x $build/carole ]] || die "$build/carole: not found; run ./run build"
 
-# What must be the machine's own.
+# Whether a library must come from the machine where the bundle runs.
 is_foreign() {
   [[ $1 =~ ^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libresolv\.|libutil\.|libnsl|libmvec) ]] ||
     [[ $1 =~ ^(libcuda|libcudart|libcudnn|libcublas|libcupti|libnvidia|libnvrtc|libnccl) ]]
 }
 
-# Copies the libraries that a file needs, and theirs.
+# Copies the libraries that a file needs, directly and indirectly.
 copy_needed() {
   local name path
   while read -r name path; do
     if is_foreign "$name" || [[ -e $top/$libraries/$name ]]; then continue; fi
-    [[ $path == /* ]] || die "$1 needs $name, which is not found"
+    [[ $path == /* ]] || die "$1: its library $name was not found"
     cp -L "$path" "$top/$libraries/$name"
   done < <(LD_LIBRARY_PATH=$build/deps/onednn/lib ldd "$1" | sed -nE 's/^\s*(\S+) => (\S+).*/\1 \2/p')
 }
@@ -52,16 +53,16 @@ for test in "$build"/tests/carole_*_tests; do
   fi
 done
 cp -r "$source_root/tests/data" "$top/tests/data"
-# Golden values of other nets, where a folder of them is named.
+# Golden values of further nets, if a folder with them is given.
 [[ -z ${CAROLE_GOLDENS:-} ]] || cp -r "$CAROLE_GOLDENS" "$top/tests/data/goldens/more"
 cp "$source_root"/tests/gpu/gpu_{check,report}.sh "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
 if [[ -d $fashion_mnist ]]; then
   cp -rL "$fashion_mnist" "$top/share/"
-  gunzip "$top"/share/fashion-mnist/*.gz # xz packs it better
+  gunzip "$top"/share/fashion-mnist/*.gz # xz compresses it better
 fi
 
-# Open MPI, where its prefix has it relative to itself.
+# Open MPI, in the folders where it looks relative to its prefix.
 cp -L "$(command -v mpirun)" "$(command -v orted)" "$top/bin/"
 cp -r /usr/share/openmpi "$top/share/"
 for plugins in openmpi/lib/openmpi3 pmix2/lib/pmix; do
@@ -73,7 +74,7 @@ done
 [[ ! -d /usr/$libraries/pmix2/share ]] || cp -r "/usr/$libraries/pmix2/share" "$top/$libraries/pmix2/" # its messages
 
 while read -r file; do copy_needed "$file"; done < <(find "$top" -type f \( -name '*.so*' -o -path '*/bin/*' \))
-# The plan of the libraries: all in one folder, found from wherever the bundle lies.
+# All libraries lie in one folder, and files find it relative to themselves, wherever the bundle is unpacked.
 while read -r file; do
   strip --strip-unneeded "$file"
   patchelf --force-rpath --set-rpath "\$ORIGIN/$(realpath --relative-to="$(dirname "$file")" "$top/$libraries")" "$file"
@@ -81,11 +82,11 @@ done < <(find "$top" -type f \( -name '*.so*' -o -path '*/bin/*' \))
 
 cat >"$top/run_here" <<'END'
 #!/bin/sh
-# Runs the program of this script's name from the bundle. It is linked to by carole, mpirun and those in tests.
+# Runs the program of this script's name from the bundle. carole, mpirun and the scripts in tests are links to it.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 [ -d "$here/bin" ] || here=$(dirname -- "$here")
 export OPAL_PREFIX="$here" PATH="$here:$PATH"
-# Debian's PMIx has its folders built in one by one: a prefix alone moves nothing.
+# Debian's PMIx has each of its folders compiled in, so that a prefix alone does not move them.
 pmix=$here/lib/x86_64-linux-gnu/pmix2
 export PMIX_PREFIX="$pmix" PMIX_LIBDIR="$pmix/lib" PMIX_DATADIR="$pmix/share" PMIX_SYSCONFDIR="$pmix/share"
 export PMIX_MCA_mca_base_component_path="$pmix/lib/pmix"
@@ -101,12 +102,12 @@ PYTHON
     [ ! -d "$folder" ] || CAROLE_CUDA_FOLDERS="${CAROLE_CUDA_FOLDERS:+$CAROLE_CUDA_FOLDERS:}$folder"
   done
   export CAROLE_CUDA_FOLDERS
-  # After the user's own and never empty, which would mean the present folder.
+  # These folders come after the user's own. The variable is never empty, since that would mean the current folder.
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$CAROLE_CUDA_FOLDERS"
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH%:}
   [ -n "$LD_LIBRARY_PATH" ] || unset LD_LIBRARY_PATH
 fi
-# On this machine alone mpirun needs no ssh, but asks for one.
+# On a single machine mpirun needs no ssh, but insists on finding one.
 command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=sh
 program=$(basename -- "$0")
 if [ "$program" = mpirun ] && [ "$(id -u)" -eq 0 ]; then

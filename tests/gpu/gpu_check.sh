@@ -1,15 +1,19 @@
 #!/bin/sh
-# Checks on a GPU all that needs one, in 8 minutes, the most important first; writes a report in Markdown to standard
-# output and OUT/report.md, and fails when a check failed. Speeds are compared with what is wanted, and fail nothing.
+# Runs all checks that need a GPU, the most important ones first, within 8 minutes. Writes a report in Markdown to
+# standard output and to OUT/report.md. Fails if a check failed. Speeds are compared with targets; a missed target is no
+# failure.
 #
-#   tests/gpu/gpu_check.sh PLACE OUT                        PLACE: a build folder, or an unpacked bundle; OUT: what it makes
-#   tests/gpu/gpu_check.sh PLACE OUT --sections=GROUP,...   some groups only, beside what OUT has of others already: kernels,
-#                                                        goldens, training, ranks; speed, jpegs; nets; precisions; more.
-#                                                        Those up to a semicolon fit into 8 minutes together
-#   tests/gpu/gpu_check.sh PLACE OUT CHECK [WORD...]        one check alone, e.g. ours vgg_16 bf16 256,128
+#   tests/gpu/gpu_check.sh PLACE OUT                        all checks. PLACE: a build folder or an unpacked bundle;
+#                                                           OUT: the folder for results
+#   tests/gpu/gpu_check.sh PLACE OUT --sections=GROUP,...   some groups only; results of other groups in OUT are kept.
+#                                                           kernels, goldens, training, ranks; speed, jpegs; nets;
+#                                                           precisions; more. The groups between two semicolons fit into
+#                                                           8 minutes together
+#   tests/gpu/gpu_check.sh PLACE OUT CHECK [WORD...]        one check alone, for example: ours vgg_16 bf16 256,128
 #
-# `./run gpu-check` builds and calls this; a bundle holds it. PyTorch's figures are there where `python3` has PyTorch
-# for the GPU. CAROLE_GPU_CHECK_SECONDS: 480 if not given. On SIGTERM the running check ends, and the report is closed.
+# `./run gpu-check` builds the program and calls this script; a bundle contains it. PyTorch is measured if `python3` has
+# a PyTorch that can use the GPU. CAROLE_GPU_CHECK_SECONDS sets the time limit (default 480). On SIGTERM the running
+# check is stopped and the report is completed.
 began=$(date +%s)
 set -u
 
@@ -18,18 +22,18 @@ mkdir -p "$2"
 place=$(CDPATH='' cd -- "$1" && pwd -P) || exit 64
 out=$(CDPATH='' cd -- "$2" && pwd -P) || exit 64
 report=$out/report.md
-export XDG_CACHE_HOME="$out/cache" # cuDNN's plans: they come home with what else is in OUT
+export XDG_CACHE_HOME="$out/cache" # holds the cache of cuDNN's plans, so that it is part of the results
 groups="kernels goldens training ranks speed jpegs nets precisions more"
-skip=77 # a check's exit code: it cannot be done here, and has said why
+skip=77 # the exit code of a check that cannot run here; it has printed the reason
 # shellcheck source=tests/gpu/gpu_report.sh
 . "$here/gpu_report.sh"
 
-# --- checks: each may be called by its name -----------------------------------------------------------------------
+# --- checks: each can be called by its name -----------------------------------------------------------------------
 
 doctor() { "$place/carole" doctor; }
 
-# in_shards FIRST TOTAL FILTER COMMAND...: starts so many processes that share the tests; their pids are in $pids, what
-# they say in OUT/shard.N.txt, which tally() reads.
+# in_shards FIRST TOTAL FILTER COMMAND...: starts TOTAL processes that share the tests. Their pids are added to $pids,
+# and their output goes to OUT/shard.N.txt (N from FIRST on), which tally() reads.
 in_shards() {
   shard=$1 total=$2 filter=$3
   shift 3
@@ -40,14 +44,14 @@ in_shards() {
   done
 }
 
-# So many that nearly all cores are busy.
+# Prints the number of test processes that keeps nearly all cores busy.
 processes() { nproc | awk '{ n = int($1 / 2); print (n < 2 ? 2 : n > 8 ? 8 : n) }'; }
 
-# Whether all of $pids ended well.
+# Waits for all of $pids, and fails if one of them failed.
 wait_for_all() {
-  problem=0
-  for pid in $pids; do wait "$pid" || problem=1; done
-  return "$problem"
+  failure=0
+  for pid in $pids; do wait "$pid" || failure=1; done
+  return "$failure"
 }
 
 kernels() {
@@ -55,12 +59,12 @@ kernels() {
   wait_for_all
 }
 
-# Each kernel's GB/s beside a copy's.
-kernel_speed() { "$place/tests/carole_backend_tests" --gtest_filter='KernelSpeed.BesideACopy' --gtest_brief=1; }
+# Prints the GB/s of each kernel, compared with a copy.
+kernel_speed() { "$place/tests/carole_backend_tests" --gtest_filter='KernelSpeed.ComparedWithACopy' --gtest_brief=1; }
 
-# Alone: the tests on a stand-in load that.
+# These tests run in a process of their own: the tests with the fake nvJPEG would load the fake one.
 nvjpeg() {
-  in_shards 1 1 'NvJpegOnGpu.*' "$place/tests/carole_io_tests"
+  in_shards 1 1 'NvJpegOnGpu.*' "$place/tests/carole_backend_tests"
   wait_for_all || return 1
   ! grep -h '^skipped: ' "$out/shard.1.txt" || {
     rm "$out/shard.1.txt"
@@ -68,10 +72,10 @@ nvjpeg() {
   }
 }
 
-# All nets that have a golden file, in fp32 and bf16; some in fp16 and TF32 too.
+# Checks all nets that have a golden file, in fp32 and bf16, and some also in fp16 and TF32.
 goldens() {
   for folder in "${CAROLE_GOLDENS:-}" "$place/tests/data/goldens/more" "$place/tests/data/goldens" \
-    "$here/../tests/data/goldens"; do
+    "$here/../data/goldens"; do
     [ ! -d "$folder" ] || break
   done
   export CAROLE_GOLDENS="$folder"
@@ -82,14 +86,14 @@ goldens() {
 
 sanitizer_findings() { grep -E '^=+ (Invalid|Program hit|Error:|Race|Uninitialized)' "$1" | head -n 10; }
 
-# Our own kernels (those of libraries are their makers' business): three quarters of the processes take what is neither
-# a convolution nor a product, the last our depthwise convolutions and those of images, and what we copy for cuDNN's. In
-# the bundle a script starts the tests.
+# Runs our own kernels, but not those of the libraries, under compute-sanitizer. Three of the four processes test what
+# is neither a convolution nor a matrix product. The last one tests our depthwise convolutions, those of images, and the
+# copies that we make for cuDNN. (--target-processes all: in a bundle, a script starts the tests.)
 sanitizer() {
   set -- compute-sanitizer --target-processes all --report-api-errors no --error-exitcode=1 \
     "$place/tests/carole_backend_tests"
   command -v "$1" >/dev/null || {
-    echo "skipped: no compute-sanitizer here"
+    echo "skipped: compute-sanitizer was not found"
     return "$skip"
   }
   in_shards 1 3 '*/cuda*-*/cuda_conv2d*:*/cuda_optional*:*/cuda_linear*' "$@"
@@ -104,23 +108,23 @@ sanitizer() {
     sanitizer_findings "$out/shard.$shard.txt"
     grep 'ERROR SUMMARY' "$out/shard.$shard.txt" || {
       echo "process $shard: no ERROR SUMMARY"
-      problem=1
+      failure=1
     }
   done
-  return "$problem"
+  return "$failure"
 }
 
 fashion_mnist() {
   "$place/carole" dataset build --dataset_name=fashion_mnist --dataset_dir="$out/data" --raw_dir="$raw"
 }
 
-drawn_jpegs() {
+synthetic_jpegs() {
   "$place/carole" dataset build --dataset_name=synthetic --dataset_dir="$out/jpegs" --num_images=2048 \
     --num_classes=1000 --image_width=500
 }
 
-# losses BACKEND NAME FLAG...: 20 steps of LeNet; the loss of each into OUT/steps_NAME_BACKEND.txt. Many at once: what
-# they would find out of plans' speed holds for nobody.
+# losses BACKEND NAME FLAG...: trains 20 steps of LeNet, and writes the loss of each to OUT/steps_NAME_BACKEND.txt.
+# Plans are not timed (--noautotune), since many of these run at the same time.
 losses() {
   backend=$1 name=$2
   shift 2
@@ -131,10 +135,11 @@ losses() {
     "$out/log_${name}_$backend.txt" >"$out/steps_${name}_$backend.txt"
 }
 
-# Each optimizer's steps on the GPU and on the cores: losses may differ by 1 % of how far they fell or rose, and by
-# their fourth digit. And steps that diverge: they must be found out at the same one.
+# Compares the steps of each optimizer on the GPU with those on the CPU. Losses may differ by 1 % of their change since
+# the first step, plus 2 in their fourth digit. A diverging training must be detected at the same step on both.
 optimizers() {
-  optimizers=$("$place/carole" train --help | sed -n 's/^ *--optimizer [^ ]* *//p' | tr -d ,)
+  optimizers=$("$place/carole" train --help | tr '\n' ' ' |
+    sed -n 's/.* --optimizer TEXT [^[]*One of: \([^.]*\)\..*/\1/p' | tr -d ,)
   for backend in cuda onednn; do
     for optimizer in $optimizers; do
       losses $backend "$optimizer" --optimizer="$optimizer" --learning_rate=0.02 --clip_gradient_norm=1 &
@@ -142,7 +147,7 @@ optimizers() {
     losses $backend diverging --optimizer=sgd --learning_rate=1e30 &
   done
   wait
-  problem=0
+  failure=0
   for name in $optimizers diverging; do
     paste "$out/steps_${name}_cuda.txt" "$out/steps_${name}_onednn.txt" | awk -F '\t' -v name="$name" '
       NR == 1 { first = $2 }
@@ -157,28 +162,29 @@ optimizers() {
       }
       END {
         good = !bad && (name == "diverging" ? same : steps == 20 && !ended)
-        printf "%-10s %2d steps, %.4f to %.4f, at most %.4f beside the cores%s%s\n", name, steps, first, last, farthest,
-          ended ? "; " ended : "", good ? "" : ": DIFFERS"
+        printf "%-10s %2d steps, %.4f to %.4f, largest difference from the CPU %.4f%s%s\n", name, steps, first, last,
+          farthest, ended ? "; " ended : "", good ? "" : ": DIFFERS"
         exit !good
       }' && continue
-    problem=1
+    failure=1
     tail -q -n 1 "$out/log_${name}_cuda.txt" "$out/log_${name}_onednn.txt"
   done
-  return "$problem"
+  return "$failure"
 }
 
-# Micro-batches, moving averages and 16 bits together: recorded steps beside those of kernels one by one, the same losses.
-recorded_steps() {
+# Trains with micro-batches, moving averages and bf16, once with captured steps (CUDA graphs) and once with single
+# launches. All losses must be equal.
+captured_steps() {
   for way in cuda_graph nocuda_graph; do
     losses cuda "$way" "--$way" --precision=bf16 --accumulation_steps=2 --moving_average_decay=0.9 --optimizer=adam \
       --learning_rate=0.001 &
   done
   wait
-  echo "20 losses of each: $(tail -n 1 "$out/steps_cuda_graph_cuda.txt") recorded, $(tail -n 1 "$out/steps_nocuda_graph_cuda.txt") not, at the end"
+  echo "last of 20 losses: $(tail -n 1 "$out/steps_cuda_graph_cuda.txt") captured, $(tail -n 1 "$out/steps_nocuda_graph_cuda.txt") not captured"
   [ "$(wc -l <"$out/steps_cuda_graph_cuda.txt")" -eq 20 ] && diff "$out/steps_cuda_graph_cuda.txt" "$out/steps_nocuda_graph_cuda.txt"
 }
 
-# lenet PRECISION: five epochs, then at least 0.91 of the test images right.
+# lenet PRECISION: trains five epochs; then the accuracy on the test images must be at least 0.91.
 lenet() {
   "$place/carole" train --backend=cuda --precision="$1" --dataset_name=fashion_mnist --dataset_dir="$out/data" \
     --train_dir="$out/train_$1" --model_name=lenet --batch_size=64 --max_number_of_steps=4690 --optimizer=adam \
@@ -191,7 +197,7 @@ lenet() {
     awk '{ print "accuracy " $1 ", want 0.91"; good = $1 >= 0.91 } END { exit !good }'
 }
 
-# One rank more than GPUs: an error that says so, and its exit code.
+# Starts one rank more than there are GPUs, which must fail with the exit code for a wrong configuration.
 too_many_ranks() {
   "$mpirun" -np $((CAROLE_GPUS + 1)) "$place/carole" bench train --backend=cuda --model_name=lenet --batch_size=8 --steps=2
   code=$?
@@ -199,7 +205,8 @@ too_many_ranks() {
   [ "$code" -eq 78 ]
 }
 
-# Each on a GPU of its own: NCCL's bandwidth, then two nets beside one rank alone, which also finds the plans.
+# Starts one rank on each GPU: measures NCCL's bandwidth, then the speed of two nets compared with one rank, whose run
+# also finds the plans.
 a_rank_on_each_gpu() {
   "$mpirun" -np "$CAROLE_GPUS" "$place/carole" bench allreduce --backend=cuda --sizes=65536,1048576,27262976,268435456 || return 1
   for row in resnet_v1_50:256 vgg_16:128; do
@@ -209,29 +216,29 @@ a_rank_on_each_gpu() {
     done
     sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' "$out/ranks.1.json" "$out/ranks.$CAROLE_GPUS.json" |
       awk -v net="${row%:*}" -v ranks="$CAROLE_GPUS" 'NR == 1 { one = $1 } END {
-        printf "%s: %.0f images/s on %d GPUs, %.0f on one: %.3f of as many times that, want 0.95\n", net, $1, ranks, one,
+        printf "%s: %.0f images/s on %d GPUs, %.0f on one: efficiency %.3f, want 0.95\n", net, $1, ranks, one,
           $1 / one / ranks; exit $1 / one / ranks < 0.95 }' || return 1
   done
 }
 
-# Both see one GPU, and sum on it and by way of the host. NCCL 2.30 and newer let them, if told to; an older one is a
-# line that says so, and no failure.
+# Starts two ranks on one GPU, which reduce on the GPU and through the host. NCCL 2.30 and newer can do so if an
+# environment variable is set. With an older NCCL the check is skipped.
 two_ranks_on_one_gpu() {
   for way in --reduction=sum --reduction=adasum --reproducible; do
     CUDA_VISIBLE_DEVICES=0 NCCL_MULTI_RANK_GPU_ENABLE=1 "$mpirun" -np 2 "$place/carole" bench train --backend=cuda \
       --model_name=lenet --batch_size=64 --steps=50 "$way" && continue
     echo "$way: exit code $?"
     case $("$place/carole" doctor | grep 'NCCL') in
-      *" 2."[12][0-9].*) echo "skipped: this NCCL has no setting for it" ;;
+      *" 2."[12][0-9].*) echo "skipped: this version of NCCL cannot share a GPU" ;;
       *[0-9].[0-9]*) return 1 ;;
-      *) echo "skipped: no NCCL here" ;;
+      *) echo "skipped: NCCL was not found" ;;
     esac
     return "$skip"
   done
 }
 
-# train NET PRECISION BATCH [FLAG...]: a line of JSON into OUT/row.json, messages into OUT/row.txt too. Pixels come from
-# the host's memory in each step, as uint8.
+# train NET PRECISION BATCH [FLAG...]: measures a training. Writes a line of JSON to OUT/row.json, and messages also to
+# OUT/row.txt. Pixels come from host memory in each step, as uint8.
 train() {
   net=$1 precision=$2 batch=$3
   shift 3
@@ -241,17 +248,18 @@ train() {
   cat "$out/row.txt" >&2
 }
 
-# Whether that was why the last one failed: found out before the GPU is asked, or by the GPU.
+# Whether the last train() failed because the batch did not fit into the GPU's memory. Either carole refused it
+# beforehand, or an allocation failed.
 does_not_fit() { [ "$code" -eq 78 ] || grep -q 'GPU memory: not enough' "$out/row.txt"; }
 
-# bench PREFIX NET PRECISION BATCHES [FLAG...]: a line of JSON for each batch size (given with commas) that fits into the
-# GPU, at once, also into PREFIX.NET.PRECISION.BATCH.json; fails where none does, or one fails otherwise. What fails on
-# the GPU is tried once more without a CUDA graph.
+# bench PREFIX NET PRECISION BATCHES [FLAG...]: prints a line of JSON for each batch size (comma-separated) that fits
+# into the GPU's memory, and writes it to PREFIX.NET.PRECISION.BATCH.json. Fails if none fits, or if one fails for
+# another reason. A run that fails on the GPU is repeated once without CUDA graphs.
 bench() {
   prefix=$1 net=$2 precision=$3
   batches=$(echo "$4" | tr , ' ')
   shift 4
-  problem=0 measured=0
+  failure=0 measured=0
   for batch in $batches; do
     file=$prefix.$net.$precision.$batch.json graph=
     : >"$file"
@@ -265,34 +273,36 @@ bench() {
       measured=1
     elif ! does_not_fit; then
       echo "batch $batch: exit code $code"
-      problem=1
+      failure=1
     fi
   done
-  [ "$problem" -eq 0 ] && [ "$measured" -eq 1 ]
+  [ "$failure" -eq 0 ] && [ "$measured" -eq 1 ]
 }
 
 # ours NET PRECISION BATCHES
 ours() { bench "$out/ours" "$1" "$2" "$3" --steps=50; }
 
-# torch SECONDS NET PRECISION BATCHES [FLAG...]: PyTorch's lines. Without a process group of its own, so that what ends
-# a check ends this.
+# torch SECONDS NET PRECISION BATCHES [FLAG...]: measures PyTorch, and prints its lines of JSON. It stays in the process
+# group of its check, so that it is stopped together with the check.
 torch() {
   seconds=$1 net=$2 precision=$3 batches=$4
   shift 4
   script=$here/gpu_torch.py
-  [ -f "$script" ] || script=$here/../tests/bench/gpu_torch.py
+  [ -f "$script" ] || script=$here/../bench/gpu_torch.py
   TORCHINDUCTOR_CACHE_DIR=$out/inductor timeout --foreground -k 5 "$seconds" \
     python3 "$script" --model_name="$net" --precision="$precision" --batch_size="$batches" "$@"
 }
 
-# ahead NET PRECISION BATCH: PyTorch compiles that beside other checks, and measures once `measured_ahead` asks for it.
-# What it says is in OUT/ahead.NET.PRECISION.BATCH.json; .ready and .gone tell how far it is.
+# ahead NET PRECISION BATCH: lets PyTorch compile a net while other checks run. It measures when `measured_ahead` asks
+# for it. Its result is OUT/ahead.NET.PRECISION.BATCH.json. The file .ready exists once it has compiled, .gone once it
+# has ended.
 ahead() {
   name=$out/ahead.$1.$2.$3
   torch 470 "$1" "$2" "$3" --when="$name" >"$name.json"
   : >"$name.gone"
 }
 
+# measured_ahead NET PRECISION BATCH: lets PyTorch measure what it compiled ahead, and prints the result.
 measured_ahead() {
   name=$out/ahead.$1.$2.$3
   [ -e "$name.ready" ] || return 0
@@ -301,11 +311,11 @@ measured_ahead() {
   cat "$name.json"
 }
 
-# peer NET PRECISION BATCHES [--eager]: PyTorch's, its images on the GPU: of those that were compiled ahead, else compiled
-# now; uncompiled where compiling fails, or leaves of the section's seconds no more than that needs.
+# peer NET PRECISION BATCHES [--eager]: measures PyTorch, with its images on the GPU. Nets that were not compiled ahead
+# are compiled now. PyTorch is measured uncompiled if compiling fails or leaves too little time.
 peer() {
   [ "$CAROLE_HAS_TORCH" = yes ] || {
-    echo "skipped: no PyTorch for this GPU here"
+    echo "skipped: PyTorch cannot use this GPU"
     return "$skip"
   }
   file=$out/peer.$1.$2.json left=
@@ -317,11 +327,11 @@ peer() {
   done
   if [ -n "$left" ] && [ "${4:-}" != --eager ]; then
     seconds=$((${CAROLE_SECTION_SECONDS:-110} - 32))
-    # No pipe: what it leaves running would keep it open.
+    # Without a pipe, which processes that PyTorch leaves running would keep open.
     [ "$seconds" -le 0 ] || torch "$seconds" "$1" "$2" "${left#,}" >>"$file"
     [ -s "$file" ] || {
       tail -n 5 "$out/compile.txt" 2>/dev/null
-      echo "no figures: once more, uncompiled"
+      echo "PyTorch did not compile in time; measuring it uncompiled"
     }
   fi
   [ -s "$file" ] || torch "${CAROLE_SECTION_SECONDS:-60}" "$1" "$2" "$3" --eager >"$file"
@@ -329,8 +339,8 @@ peer() {
   [ -s "$file" ]
 }
 
-# By kernel as the GPU itself saw them, and the share of time in which it had none: of the last two seconds. So many steps
-# that those hold nothing else on the fastest GPU.
+# Prints the time of each kernel and the share of time without a kernel, both measured on the GPU over the last two
+# seconds. There are enough steps that even the fastest GPU spends these seconds in them.
 idle() {
   times=$place/libcarole_gpu_times.so
   [ -f "$times" ] || times=$place/lib/libcarole_gpu_times.so
@@ -339,13 +349,13 @@ idle() {
   cat "$out/times.txt"
   [ "$code" -eq 0 ] || return "$code"
   ! grep -q '^GPU idle' "$out/times.txt" || return 0
-  echo "no CUPTI here: each operation is waited for"
+  echo "CUPTI was not found: profiling operations one by one"
   "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 --precision=bf16 --batch_size=256 --steps=5 \
     --profile
 }
 
-# Pictures from a disk beside those that are there already, both as uint8. So many steps that what was decoded ahead is
-# soon used up.
+# Compares images that are decoded from JPEGs with images that are in memory already, both as uint8. There are enough
+# steps that the images decoded ahead are soon used up.
 jpegs() {
   set -- resnet_v1_50 bf16 256 --warmup_steps=20 --steps=200
   bench "$out/jpegs_tensors" "$@" || return
@@ -353,7 +363,7 @@ jpegs() {
     bench "$out/jpegs_$decoder" "$@" --dataset_name=synthetic --dataset_dir="$out/jpegs" --labels_offset=1 \
       --jpeg_decoder="$decoder" && continue
     [ "$code" -eq 78 ] && [ "$decoder" = nvjpeg ] || return 1
-    echo "skipped: nvJPEG is not here"
+    echo "skipped: nvJPEG was not found"
   done
   "$place/carole" bench input --dataset_name=synthetic --dataset_dir="$out/jpegs" --labels_offset=1 --batch_size=256 \
     --steps=10 --rounds=1 --json
@@ -361,14 +371,14 @@ jpegs() {
 
 # --- sections -----------------------------------------------------------------------------------------------------
 
-# chosen GROUP: whether its sections are to be run.
+# chosen GROUP: whether the sections of this group run.
 chosen() { case " $sections " in *" $1 "*) ;; *) false ;; esac }
 
-# Of what `timeout` led, all that is left.
+# end_group PID: kills all processes that are left in the process group of this `timeout`.
 end_group() { kill -s KILL -- "-$1" 2>/dev/null; }
 
-# section GROUP SECONDS TITLE CHECK [WORD...]: what the check says in the end. It is ended when its seconds, or those of
-# the whole, are over; none begins then.
+# section GROUP SECONDS TITLE CHECK [WORD...]: runs a check and reports the end of its output. The check is stopped
+# after its seconds, or when the total time is over. No section starts after that.
 section() {
   group=$1 limit=$2 title=$3
   shift 3
@@ -385,16 +395,16 @@ section() {
   running=$!
   wait "$running" 2>/dev/null
   code=$?
-  if [ "$deadline" -eq 0 ]; then # a signal ended that
+  if [ "$deadline" -eq 0 ]; then # a signal interrupted that wait
     wait "$running" 2>/dev/null
     code=$?
   fi
   seconds=$(($(date +%s) - start))
-  # The carole of a shell that was ended notes SIGTERM only between steps; a hung one must not keep the GPU.
+  # carole reacts to SIGTERM only between steps. One that hangs must not keep the GPU.
   case $code in 124 | 137 | 143) sleep 2 ;; esac
   end_group "$running"
   running=
-  mkdir -p "$out/logs" # whole, since the report has the end only
+  mkdir -p "$out/logs" # complete logs, since the report has only their ends
   cat "$out/section.txt" "$out"/shard.*.txt 2>/dev/null | tail -c 500000 >"$out/logs/$(echo "$title" | tr -c 'A-Za-z0-9\n' _).txt"
   case $code in
     0) verdict=passed ;;
@@ -408,13 +418,14 @@ section() {
   [ $verdict != FAILED ] || failed=1
   {
     printf '\n## %s: %s in %d s\n\n    $ %s\n' "$title" $verdict $seconds "$*"
-    case $code in 124 | 137 | 143) echo "ended after $seconds s" >>"$out/tally.txt" ;; *) rm -f "$out/row.txt" ;; esac
+    case $code in 124 | 137 | 143) echo "stopped after $seconds s" >>"$out/tally.txt" ;; *) rm -f "$out/row.txt" ;; esac
     cat "$out/section.txt" "$out/row.txt" "$out/tally.txt" 2>/dev/null | tail -n 60 | sed 's/^/    /'
   } | publish
 }
 
-# What PyTorch compiles takes longer than its sections have. It is begun while others look whether results are right, all
-# at once, if the GPU has the memory; or for later calls, one after the other, into a cache that is where it is.
+# Starts PyTorch's compilations, which take longer than the sections that measure it. They run while other sections
+# check results. If the GPU has enough memory, all run at the same time. In calls without the groups that measure
+# PyTorch, they run one after the other and fill a cache for later calls.
 compile_ahead() {
   [ "$CAROLE_HAS_TORCH" = yes ] || return 0
   if ! chosen speed && ! chosen nets; then
@@ -425,13 +436,14 @@ compile_ahead() {
   [ "${gpu_mib:-0}" -ge 100000 ] || return 0
   ! chosen speed || for batch in 256 512; do begin ahead resnet_v1_50 bf16 "$batch"; done
   ! chosen nets || begin ahead vgg_16 bf16 128
-  ! chosen nets || chosen speed || { # else there is neither memory nor time for them
+  ! chosen nets || chosen speed || { # with both groups there is neither memory nor time for these
     begin ahead mobilenet_v2 bf16 256
     begin ahead inception_v3 bf16 256
   }
 }
 
-# begin ahead NET PRECISION BATCH | begin compile_all WORDS...: in the background; $compilers are their pids and names.
+# begin ahead NET PRECISION BATCH, begin compile_all WORDS...: starts a compilation in the background. $compilers lists
+# pids and names.
 begin() {
   TORCHINDUCTOR_COMPILE_THREADS=4 timeout -k 5 480 sh "$0" "$place" "$out" "$@" >>"$out/compile.txt" 2>&1 &
   name=$1
@@ -439,7 +451,8 @@ begin() {
   compilers="$compilers $!:$out/$name"
 }
 
-# Until they disturb no longer: until they are ready, or gone. Ends those that take too long.
+# Waits until the compilations are ready or have ended, so that they do not disturb measurements. Stops those that take
+# too long.
 wait_for_compilers() {
   for compiler in $compilers; do
     name=${compiler#*:}
@@ -450,7 +463,7 @@ wait_for_compilers() {
 
 end_compilers() { for compiler in $compilers; do end_group "${compiler%%:*}"; done; }
 
-# One after the other.
+# compile_all WORDS...: compiles nets one after the other.
 compile_all() {
   for words in "$@"; do
     # shellcheck disable=SC2086
@@ -459,25 +472,25 @@ compile_all() {
   : >"$out/compile_all.gone"
 }
 
-# How many of them there are, what they are called, and whether PyTorch can use them: asked once. Never for long.
-look_at_gpus() {
+# Finds the number of GPUs, their name, and whether PyTorch can use them. Each query has a time limit.
+detect_gpus() {
   CAROLE_GPUS=$(timeout 20 nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')
   CAROLE_GPU=$(timeout 20 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
-  if [ "$CAROLE_GPUS" -eq 0 ]; then # ask those who know the driver itself
+  if [ "$CAROLE_GPUS" -eq 0 ]; then # there may be no nvidia-smi: ask `carole doctor`, which uses the driver
     finding=$(timeout 20 "$place/carole" doctor 2>/dev/null | sed -n 's/^ *[a-z]* *GPU  *//p')
     case $finding in
-      *"no driver here"* | "") [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] || return ;;
+      *"no NVIDIA driver here"* | "") [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] || return ;;
     esac
     CAROLE_GPUS=$(echo "$finding" | sed -n 's/^\([1-9][0-9]*\) GPUs.*/\1/p')
-    CAROLE_GPUS=${CAROLE_GPUS:-1} # the checks will say what is wrong with it
+    CAROLE_GPUS=${CAROLE_GPUS:-1} # the checks will report what is wrong with it
   fi
   CAROLE_HAS_TORCH=yes
   name=$(timeout 60 python3 -c 'import torch; print(torch.cuda.get_device_name())' 2>"$out/torch.txt")
-  case $? in 0 | 124) ;; *) CAROLE_HAS_TORCH=no ;; esac # 124: a first import may take long
+  case $? in 0 | 124) ;; *) CAROLE_HAS_TORCH=no ;; esac # 124: the first import may take too long
   CAROLE_GPU=${CAROLE_GPU:-$name}
 }
 
-# Ends what runs; what is left is skipped.
+# Stops the running check; the remaining sections are skipped.
 end_early() {
   deadline=0
   # shellcheck disable=SC2086
@@ -489,8 +502,8 @@ check_all() {
   {
     printf '# carole on %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%dT%H:%MZ)"
     timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | sed 's/^/    /'
-    printf '\nOur pixels come from memory of the host in each step, as uint8; those of PyTorch lie on the GPU, as fp32.\n'
-    [ "$CAROLE_HAS_TORCH" = yes ] || printf '\nNo PyTorch for this GPU: %s\n' "$(tail -n 1 "$out/torch.txt")"
+    printf '\ncarole copies its pixels from host memory in each step, as uint8. The pixels of PyTorch are on the GPU already, as fp32.\n'
+    [ "$CAROLE_HAS_TORCH" = yes ] || printf '\nPyTorch cannot use this GPU: %s\n' "$(tail -n 1 "$out/torch.txt")"
   } | publish
   compile_ahead
 
@@ -498,15 +511,15 @@ check_all() {
   section kernels 50 "Kernels against the reference" kernels
   section goldens 110 "Nets against their golden values" goldens
   section training 20 "Data: Fashion-MNIST" fashion_mnist
-  section training 30 "Optimizers, and steps that are not finite, beside those of the cores" optimizers
-  section training 10 "Micro-batches and averages, recorded and not" recorded_steps
-  section jpegs 40 "Data: drawn JPEGs" drawn_jpegs
+  section training 30 "Optimizers and non-finite steps, compared with the CPU" optimizers
+  section training 10 "Micro-batches and moving averages, captured and not" captured_steps
+  section jpegs 40 "Data: synthetic JPEGs" synthetic_jpegs
   wait_for_compilers
 
-  section kernels 30 "Our kernels beside a copy" kernel_speed
-  # New cuDNN plans are looked for in up to 0.5 s for each of a net's convolutions (backend/cuda/plan_search.h): 38 s for
+  section kernels 30 "Speed of our kernels, compared with a copy" kernel_speed
+  # The search for cuDNN plans may take 0.5 s for each convolution of a net (src/backend/cuda/plans/plan_search.h): 38 s for
   # ResNet-50 at each batch size and precision, 26 s for VGG-16, 30 s for MobileNet v2, 67 s for Inception v3. On an H200
-  # all of their first measurement took 9, 27, 6 and 14 s.
+  # the whole first measurement of these nets took 9, 27, 6 and 14 s.
   section speed 80 "ResNet-50, bf16" ours resnet_v1_50 bf16 256
   section speed 70 "ResNet-50, bf16, batch 512" ours resnet_v1_50 bf16 512
   section speed 145 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512
@@ -517,11 +530,11 @@ check_all() {
     section ranks 40 "Two ranks on one GPU" two_ranks_on_one_gpu
     [ "$CAROLE_GPUS" -le 1 ] || section ranks 240 "A rank on each GPU" a_rank_on_each_gpu
   elif chosen ranks; then
-    printf '\n## Several ranks: skipped: no mpirun here\n' | publish
+    printf '\n## Several ranks: skipped: mpirun was not found\n' | publish
   fi
   section nets 65 "VGG-16, bf16" ours vgg_16 bf16 128
   section nets 65 "VGG-16, bf16, PyTorch compiled" peer vgg_16 bf16 128
-  section jpegs 10 "nvJPEG's pixels beside the CPU's" nvjpeg
+  section jpegs 10 "Pixels decoded by nvJPEG, compared with the CPU's" nvjpeg
   section jpegs 105 "ResNet-50, bf16, from JPEGs" jpegs
   section kernels 75 "Our kernels under compute-sanitizer" sanitizer
   section nets 60 "MobileNet v2, bf16" ours mobilenet_v2 bf16 256
@@ -547,9 +560,9 @@ raw=$place/share/fashion-mnist
 [ -d "$raw" ] || raw=/usr/share/datasets/fashion-mnist
 deadline=$((began + ${CAROLE_GPU_CHECK_SECONDS:-480})) compilers='' failed=0
 if [ -z "${CAROLE_GPUS:-}" ]; then
-  look_at_gpus
+  detect_gpus
   if [ "$CAROLE_GPUS" -eq 0 ]; then
-    echo "no GPU: neither nvidia-smi nor the driver names one; nothing was checked"
+    echo "no GPU: neither nvidia-smi nor the driver reports one; nothing was checked"
     exit 0
   fi
   export CAROLE_GPUS CAROLE_GPU CAROLE_HAS_TORCH
@@ -571,7 +584,7 @@ case ${3:-} in
     ;;
 esac
 trap end_early TERM INT HUP
-ip link set lo up 2>/dev/null || : # mpirun wants an interface, be it this one
+ip link set lo up 2>/dev/null || : # mpirun needs a network interface; the loopback interface is enough
 rm -rf "$out/data" "$out/jpegs" "$out"/train_* "$out/compile.txt" "$out"/ahead.* "$out/compile_all.gone"
 if [ "$sections" = "$groups" ]; then
   rm -f "$report" "$out/times.txt" "$out"/ours.*.json "$out"/peer.*.json "$out"/idle.*.json "$out"/jpegs_*.json

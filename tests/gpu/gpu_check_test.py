@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""tests/gpu/gpu_check.sh on a machine whose GPU, programs and PyTorch are scripts: verdicts, ratios, limits, exit code."""
+"""Tests tests/gpu/gpu_check.sh with scripts in place of the GPU, the programs and PyTorch.
+
+The tests check verdicts, ratios, time limits and exit codes.
+"""
 
 import contextlib
 import os
@@ -17,7 +20,8 @@ import unittest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SCRIPT = os.path.join(ROOT, "tests", "gpu", "gpu_check.sh")
 
-# Each fails, or hangs, with or without heeding SIGTERM, where its command line matches a variable.
+# The head of each fake program. If its command line matches a variable, it fails (FAIL), hangs (HANG), or hangs and
+# ignores SIGTERM (STUBBORN).
 HEAD = """#!/bin/sh
 case "$(basename "$0") $*" in
   $FAIL) echo "${WORDS:-broken on purpose}" >&2; exit "${CODE:-1}" ;;
@@ -25,7 +29,7 @@ case "$(basename "$0") $*" in
   $HANG) exec sleep 100 ;;
 esac
 """
-# ROW: a line of JSON as of a benchmark with these flags.
+# Parses the flags of a benchmark, for the line of JSON that it prints.
 ROW = """
 for word in "$@"; do
   case $word in
@@ -40,9 +44,9 @@ done
 CAROLE = ROW + """
 row() { echo '{"net":"'$net'","batch_size":'$batches',"precision":"'$precision'","images_per_second":'$1',"step_ends_s":[1.5,2.5]}'; }
 case "$*" in
-  doctor*) echo "  ok NCCL ${NCCL-2.28.9}"; echo "  ok       GPU            ${DOCTOR:-built with CUDA 13.0, no driver here}" ;;
+  doctor*) echo "  ok NCCL ${NCCL-2.28.9}"; echo "  ok       GPU            ${DOCTOR:-built with CUDA 13.0, no NVIDIA driver here}" ;;
   eval*) echo '{"accuracy":'"${ACCURACY:-0.92}"',"recall_5":0.99}' ;;
-  "train --help") echo "  --optimizer TEXT=rmsprop                  adam, sgd" ;;
+  "train --help") echo "  --optimizer TEXT  Update rule. One of: adam, sgd. [default: rmsprop]" ;;
   train*1e30*) echo "[I] global step 1: loss = 2.3 (0.1 sec/step)"; echo "[train] after step 1: not finite: rank 0: loss nan" ;;
   train*number_of_steps=20*)
     for step in $(seq 20); do
@@ -54,7 +58,7 @@ case "$*" in
   *jpeg_decoder=nvjpeg*) exit 78 ;;
   "bench train"*dataset_dir*) row 6860.0 ;;
   "bench train"*batch_size=512*) row 7500.0 ;;
-  "bench train"*steps=150*) row 6930.7 ;; # somebody looks at it
+  "bench train"*steps=150*) row 6930.7 ;; # slower, since it is traced
   "bench train"*) row 7000.0 ;;
 esac
 [ -z "${CUDA_INJECTION64_PATH:-}" ] || echo "GPU idle: 1.25 % of the last 2000 ms" >&2
@@ -80,7 +84,7 @@ for batch in $(echo "$batches" | tr , ' '); do
   speed=6000
 done
 """
-# Two tests in each process; the second may hang or fail.
+# Two tests in each process. The second one may hang (SLOW) or fail (WRONG).
 TESTS = """
 [ -z "${SKIPS:-}" ] || { echo "skipped: $SKIPS"; exit 0; }
 shard=${GTEST_SHARD_INDEX:-0}
@@ -129,7 +133,6 @@ class GpuCheckTest(unittest.TestCase):
         self.place, self.out, self.bin = (os.path.join(folder.name, n) for n in ("place", "out", "bin"))
         write_script(f"{self.place}/carole", CAROLE)
         write_script(f"{self.place}/tests/carole_backend_tests", TESTS)
-        write_script(f"{self.place}/tests/carole_io_tests", TESTS)
         write_script(f"{self.place}/tests/carole_golden_tests", TESTS)
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("python3", PYTHON), ("mpirun", MPIRUN),
                            ("compute-sanitizer", SANITIZER), ("nproc", "echo 8")):  # fmt: skip
@@ -142,14 +145,14 @@ class GpuCheckTest(unittest.TestCase):
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
     def check(self, *words, **variables):
-        """Returns the exit code and what was said."""
+        """Returns the exit code and the output."""
         with self.start(*words, **variables) as process:
             text = process.communicate(timeout=200)[0]
             return process.returncode, text
 
-    def wanted(self, text):
-        """The last table: what -> (measured, wanted, reached)."""
-        table = text.partition("## What was wanted")[2]
+    def targets(self, text):
+        """Parses the last table: what -> (measured, target, reached)."""
+        table = text.partition("## Targets")[2]
         rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", table, re.MULTILINE)
         return {what: (got, want, reached) for what, got, want, reached in rows[1:]}
 
@@ -160,23 +163,23 @@ class GpuCheckTest(unittest.TestCase):
         self.assertNotIn("skipped: the time", text)
         self.assertIn("8 tests: 8 passed, 0 skipped, 0 failed, 0 not finished", text)
         self.assertIn("## Our kernels under compute-sanitizer: passed", text)
-        self.assertIn("adam       20 steps, 2.8905 to 2.7005, at most 0.0000 beside the cores\n", text)
-        self.assertIn("skipped: nvJPEG is not here", text)
+        self.assertIn("adam       20 steps, 2.8905 to 2.7005, largest difference from the CPU 0.0000\n", text)
+        self.assertIn("skipped: nvJPEG was not found", text)
         self.assertNotIn("step_ends_s", text)
         self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | 6000 |\n", text)
         self.assertIn("| resnet_v1_50 | tf32 | 256 | 7000 | 4000 (uncompiled) |\n", text)
         self.assertRegex(text, "largest errors of .*\n *net_3 .*\n *net_2 .*\n *net_1 .*\n *8 tests: ")
         self.assertRegex(text, r"\| LeNet, 5 epochs, fp32: accuracy \| passed in \d+ s \|\n")
-        wanted = self.wanted(text)
-        self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
-        self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
-        self.assertEqual(wanted["vgg_16, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
-        self.assertEqual(wanted["resnet_v1_50, fp32, carole / PyTorch uncompiled"], ("1.75", "-", "-"))
-        self.assertEqual(wanted["JPEGs decoded by cpu / tensors"], ("0.98", "at least 0.97", "yes"))
-        self.assertEqual(wanted["GPU idle inside a step, %, as CUPTI sees it, which itself holds kernels up"], ("1.25", "-", "-"))
-        self.assertEqual(wanted["GPU idle inside a step, %"], ("0.2625", "at most 2", "yes"))
-        self.assertIn("inception_v3, bf16, carole / PyTorch", wanted)
-        self.assertIn("mobilenet_v2, bf16, carole / PyTorch", wanted)
+        targets = self.targets(text)
+        self.assertEqual(targets["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
+        self.assertEqual(targets["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
+        self.assertEqual(targets["vgg_16, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
+        self.assertEqual(targets["resnet_v1_50, fp32, carole / PyTorch uncompiled"], ("1.75", "-", "-"))
+        self.assertEqual(targets["JPEGs decoded by cpu / tensors"], ("0.98", "at least 0.97", "yes"))
+        self.assertEqual(targets["GPU idle inside a step, %, traced by CUPTI, which delays kernels"], ("1.25", "-", "-"))
+        self.assertEqual(targets["GPU idle inside a step, %"], ("0.2625", "at most 2", "yes"))
+        self.assertIn("inception_v3, bf16, carole / PyTorch", targets)
+        self.assertIn("mobilenet_v2, bf16, carole / PyTorch", targets)
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
             self.assertEqual(file.read(), text)
 
@@ -189,19 +192,19 @@ class GpuCheckTest(unittest.TestCase):
     def test_groups_may_be_chosen(self):
         code, text = self.check("--sections=goldens,ranks")
         self.assertEqual(code, 0, text)
-        self.assertEqual(re.findall(r"^## (.*?):? ", text, re.MULTILINE), ["Nets", "More", "Two", "What"])
-        self.assertEqual(self.wanted(text), {})
+        self.assertEqual(re.findall(r"^## (.*?):?[ \n]", text, re.MULTILINE), ["Nets", "More", "Two", "Checks", "Targets"])
+        self.assertEqual(self.targets(text), {})
         text = self.check("--sections=speed")[1]
         self.assertIn("| More ranks than GPUs | passed", text)
         text = self.check("--sections=training")[1]
-        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
+        self.assertEqual(self.targets(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
             self.assertEqual(file.read().count("\n## Nets against their golden values: passed"), 1)
         code, text = self.check("--sections=goldens,all")
         self.assertEqual(code, 64)
         self.assertIn("--sections: got all, want some of kernels goldens", text)
 
-    def test_one_failure_fails_the_whole_and_stops_nothing(self):
+    def test_one_failure_fails_the_whole_and_does_not_stop_the_others(self):
         for fail, title in (
             ("carole_backend_tests*", "Kernels against the reference"),
             ("carole train*bf16*", "LeNet, 5 epochs, bf16: accuracy"),
@@ -211,7 +214,7 @@ class GpuCheckTest(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertRegex(text, f"## {title}: FAILED in .*\n\n.*\n.*broken on purpose")
             self.assertRegex(text, "## Inception v3, bf16, PyTorch compiled: passed")
-            self.assertIn("## What was wanted", text)
+            self.assertIn("## Targets", text)
 
     def test_batches_that_do_not_fit_are_left_out(self):
         words = ("ours", "vgg_16", "bf16", "512,64")
@@ -225,10 +228,10 @@ class GpuCheckTest(unittest.TestCase):
         words = ("ours", "vgg_16", "bf16", "512,64")
         code, said = self.check(*words, FAIL="*batch_size=512*", CODE="69", WORDS=text)
         self.assertEqual(code, 0, said)
-        self.assertEqual(said.count(text), 1)  # and no more trials
+        self.assertEqual(said.count(text), 1)  # it is not tried again
         self.assertEqual(said.count("images_per_second"), 1)
 
-    def test_a_batch_that_fails_ends_no_other(self):
+    def test_a_batch_that_fails_does_not_stop_the_others(self):
         code, text = self.check("ours", "vgg_16", "bf16", "512,64", FAIL="*batch_size=512*", CODE="70")
         self.assertEqual(code, 1)
         self.assertRegex(text, 'batch 512: exit code 70\n.*"batch_size":64')
@@ -242,30 +245,30 @@ class GpuCheckTest(unittest.TestCase):
         self.assertTrue(self.check("summary")[1].endswith(row))
         self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="69")[0], 1)
 
-    def test_what_was_measured_before_a_check_was_ended_counts(self):
-        """Although its program does not heed SIGTERM: that is ended too, and its messages are told."""
+    def test_results_of_a_check_that_is_stopped_count(self):
+        """The program ignores SIGTERM: it is killed, and its messages are reported."""
         stubborn = "carole bench train*batch_size=512*"
         code, text = self.check("--sections=speed", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)
         self.assertRegex(text, r"## ResNet-50, bf16, batch 512: FAILED in \d+ s\n(.*\n)*    pid: ")
-        pid = re.search(r"^    pid: (\d+)\n    ended after \d+ s$", text, re.MULTILINE)[1]
+        pid = re.search(r"^    pid: (\d+)\n    stopped after \d+ s$", text, re.MULTILINE)[1]
         status = ""
         with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
             status = file.read()
-        self.assertNotRegex(status, r"State:\s*[^Z\s]")  # Z: nobody has buried it yet
+        self.assertNotRegex(status, r"State:\s*[^Z\s]")  # Z: a zombie, whose parent has not waited for it yet
         self.assertIn("| resnet_v1_50 | bf16 | 256 | 7000 | - |\n", text)
-        wanted = self.wanted(text)
-        self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
-        self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
+        targets = self.targets(text)
+        self.assertEqual(targets["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
+        self.assertEqual(targets["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
 
-    def test_a_batch_before_the_one_that_was_ended_counts(self):
+    def test_a_batch_before_the_one_that_is_stopped_counts(self):
         stubborn = "carole bench train*batch_size=64*"
         code, text = self.check("--sections=more", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)
         self.assertRegex(text, r"## ResNet-50, bf16, other batches: FAILED in \d+ s\n(.*\n)*.*\"batch_size\":128.*\n    pid: ")
         self.assertIn("| resnet_v1_50 | bf16 | 128 | 7000 | - |\n", text)
 
-    def test_tests_that_passed_before_the_end_are_told(self):
+    def test_tests_that_passed_before_the_end_are_reported(self):
         code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)
         self.assertIn("    not finished: Net.second_2\n    8 tests: 7 passed, 0 skipped, 0 failed, 1 not finished\n", text)
@@ -280,10 +283,10 @@ class GpuCheckTest(unittest.TestCase):
             self.assertIn("Net.second_1: element 3: got 2, want 1\n", file.read())
         self.assertTrue(os.path.exists(f"{self.out}/logs/Our_kernels_under_compute_sanitizer.txt"))
 
-    def test_only_batches_that_both_came_to_are_compared(self):
+    def test_only_batches_that_both_have_measured_are_compared(self):
         text = self.check("--sections=speed", LOST="512")[1]
         self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | - |\n", text)
-        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
+        self.assertEqual(self.targets(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
 
     def test_pytorch_that_compiled_ahead_is_asked_to_measure(self):
         code, text = self.check("--sections=nets")
@@ -292,7 +295,7 @@ class GpuCheckTest(unittest.TestCase):
             with open(f"{self.out}/ahead.{net}.bf16.{batch}.json", encoding="utf-8") as file:
                 self.assertIn('"compiled": true', file.read())
             self.assertIn(f"| {net} | bf16 | {batch} | 7000 | 5000 |\n", text)
-        # One that fails, or leaves too late, is compiled in its section.
+        # A net whose compilation ahead fails is compiled in its section.
         text = self.check("--sections=nets", FAIL="python3 *vgg_16*--when=*")[1]
         self.assertIn("| vgg_16 | bf16 | 128 | 7000 | 5000 |\n", text)
         self.assertEqual(os.path.getsize(f"{self.out}/ahead.vgg_16.bf16.128.json"), 0)
@@ -308,23 +311,23 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn('"batch_size": 256, "ahead": true', text)
         self.assertIn('"batch_size": 512, "images_per_second": 5000', text)
 
-    def test_what_pytorch_compiles_for_later_calls_is_begun_early(self):
+    def test_pytorch_compiles_early_for_later_calls(self):
         self.check("--sections=goldens")
         with open(f"{self.out}/compile.txt", encoding="utf-8") as file:
             compiled = re.findall(r'"net": "(\w+)"', file.read())
         self.assertEqual(compiled, ["resnet_v1_50", "resnet_v1_50", "inception_v3", "mobilenet_v2", "vgg_16"])
 
-    def test_told_to_end_it_closes_the_report(self):
+    def test_sigterm_closes_the_report(self):
         with self.start(HANG="carole bench train*batch_size=512*") as process:
-            while not os.path.exists(f"{self.out}/ours.resnet_v1_50.bf16.512.json"):  # that of batch 256 is known
+            while not os.path.exists(f"{self.out}/ours.resnet_v1_50.bf16.512.json"):  # batch 256 is finished
                 self.assertIsNone(process.poll())
                 time.sleep(0.1)
             process.terminate()
             said = process.stdout.read()
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(said, r"## ResNet-50, bf16, batch 512: FAILED (.*\n)*    ended after \d+ s")
+        self.assertRegex(said, r"## ResNet-50, bf16, batch 512: FAILED (.*\n)*    stopped after \d+ s")
         self.assertIn("## VGG-16, bf16: skipped: the time is over", said)
-        self.assertEqual(self.wanted(said)["resnet_v1_50, bf16, carole / PyTorch"][2], "not measured")
+        self.assertEqual(self.targets(said)["resnet_v1_50, bf16, carole / PyTorch"][2], "not measured")
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
             self.assertEqual(file.read(), said)
 
@@ -336,14 +339,14 @@ class GpuCheckTest(unittest.TestCase):
             self.assertIn('"compiled": false', text)
             text = self.check("summary")[1]
             self.assertIn("| vgg_16 | bf16 | 128 | 7000 | 4000 (uncompiled) |\n", text)
-            self.assertEqual(self.wanted(text), {"vgg_16, bf16, carole / PyTorch uncompiled": ("1.75", "-", "-")})
+            self.assertEqual(self.targets(text), {"vgg_16, bf16, carole / PyTorch uncompiled": ("1.75", "-", "-")})
 
-    def test_optimizers_must_do_what_the_cores_do(self):
+    def test_optimizers_must_match_those_of_the_cpu(self):
         self.assertEqual(self.check("fashion_mnist")[0], 0)
         code, text = self.check("optimizers", OFF="train --backend=cuda*--optimizer=sgd")
         self.assertEqual(code, 1)
-        self.assertIn("adam       20 steps, 2.8905 to 2.7005, at most 0.0000 beside the cores\n", text)
-        self.assertIn("sgd        20 steps, 2.8905 to 2.7005, at most 0.0095 beside the cores: DIFFERS\n", text)
+        self.assertIn("adam       20 steps, 2.8905 to 2.7005, largest difference from the CPU 0.0000\n", text)
+        self.assertIn("sgd        20 steps, 2.8905 to 2.7005, largest difference from the CPU 0.0095: DIFFERS\n", text)
         self.assertIn("diverging   1 steps, 2.3000 to 2.3000", text)
         self.assertEqual(self.check("optimizers", FAIL="carole train --backend=cuda*1e30*")[0], 1)
 
@@ -352,14 +355,14 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual((code, text), (1, "accuracy 0.9099, want 0.91\n"))
         self.assertEqual(self.check("lenet", "fp32", ACCURACY="0.91")[0], 0)
 
-    def test_what_hangs_is_ended_and_the_time_is_kept(self):
+    def test_a_program_that_hangs_is_stopped_in_time(self):
         code, text = self.check(HANG="carole doctor", CAROLE_GPU_CHECK_SECONDS="10")  # it would hang 100 s
         self.assertEqual(code, 1)
-        ended = re.search(r"## Doctor: FAILED in \d+ s\n\n.*\n    ended after (\d+) s\n", text)
-        self.assertLess(int(ended[1]), 60, text)  # that it is allowed when there is time
+        stopped = re.search(r"## Doctor: FAILED in \d+ s\n\n.*\n    stopped after (\d+) s\n", text)
+        self.assertLess(int(stopped[1]), 60, text)  # the limit of the section if there is enough time
         self.assertIn("## Nets against their golden values: skipped: the time is over", text)
 
-    def test_sanitizer_tells_errors(self):
+    def test_sanitizer_reports_errors(self):
         self.assertEqual(self.check("sanitizer")[0], 0)
         for text, code, told in (
             ('echo "========= Invalid __global__ write"; echo "========= ERROR SUMMARY: 1 error"; exit 1', 1,
@@ -373,7 +376,7 @@ class GpuCheckTest(unittest.TestCase):
             self.assertIn(told, said)
         self.assertIn("compute-sanitizer: skipped in", self.check("--sections=kernels")[1])
 
-    def test_sanitizer_that_is_ended_tells_what_it_found(self):
+    def test_a_sanitizer_that_is_stopped_reports_what_it_found(self):
         environment = {"SLOW": "carole_backend_tests 1", "INVALID": "yes", "CAROLE_SECTION_SECONDS": "5"}
         shards = f"rm -f {self.out}/shard.*; timeout 3 sh '{SCRIPT}' {self.place} {self.out} sanitizer"
         os.makedirs(self.out)
@@ -384,10 +387,10 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(self.check("too_many_ranks"), (0, "exit code 78, want 78\n"))
         self.assertEqual(self.check("two_ranks_on_one_gpu")[0], 0)
         code, text = self.check("two_ranks_on_one_gpu", SHARING="78")
-        skipped = "skipped: this NCCL has no setting for it\n"
+        skipped = "skipped: this version of NCCL cannot share a GPU\n"
         self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\n" + skipped))
         code, text = self.check("two_ranks_on_one_gpu", SHARING="78", NCCL="libnccl.so.2: not found")
-        self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\nskipped: no NCCL here\n"))
+        self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\nskipped: NCCL was not found\n"))
         self.assertEqual(self.check("two_ranks_on_one_gpu", SHARING="78", NCCL="2.30.1")[0], 1)
         for way in ("--reduction=adasum", "--reproducible"):
             code, text = self.check("two_ranks_on_one_gpu", FAIL=f"mpirun*{way}")
@@ -401,19 +404,19 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check("--sections=speed", NO_TORCH="1")
         self.assertEqual(code, 0)
         self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | - |\n", text)
-        self.assertIn("skipped: no PyTorch for this GPU here", text)
+        self.assertIn("skipped: PyTorch cannot use this GPU", text)
         self.assertNotIn("carole / PyTorch", text)
-        self.assertIn("No PyTorch for this GPU: ModuleNotFoundError: torch\n", text)
-        code, text = self.check("--sections=speed", NO_TORCH="124")  # it took long the first time
-        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"][0], "1.25")
+        self.assertIn("PyTorch cannot use this GPU: ModuleNotFoundError: torch\n", text)
+        code, text = self.check("--sections=speed", NO_TORCH="124")  # the first import took too long
+        self.assertEqual(self.targets(text)["resnet_v1_50, bf16, carole / PyTorch"][0], "1.25")
 
-    def test_idle_time_that_nobody_measured_is_said(self):
+    def test_idle_time_that_was_not_measured_is_reported(self):
         write_script(f"{self.place}/carole", """echo '{"images_per_second": 1}'""")
-        self.assertEqual(self.check("idle")[1].count("images_per_second"), 2)  # and once more, by operation
+        self.assertEqual(self.check("idle")[1].count("images_per_second"), 2)  # the second run profiles operations
         self.assertIn("| - | at most 2 | not measured", self.check("summary")[1])
 
     def test_pytorch_builds_our_nets(self):
-        """gpu_torch.py refuses a net whose parameters are not as many as peer_nets.py says."""
+        """gpu_torch.py refuses a net that has not as many parameters as peer_nets.py says."""
         with open(os.path.join(ROOT, "nets", "nets.h"), encoding="utf-8") as file:
             ours = dict(re.findall(r'"(\w+)"[^}]*?num_parameters = ([\d\']+)', file.read()))
         peers = runpy.run_path(os.path.join(ROOT, "tests", "bench", "peer_nets.py"))["NETS"]
@@ -425,17 +428,17 @@ class GpuCheckTest(unittest.TestCase):
     def test_without_a_gpu_nothing_is_checked(self):
         write_script(f"{self.bin}/nvidia-smi", "exit 9")
         code, text = self.check()
-        message = "no GPU: neither nvidia-smi nor the driver names one; nothing was checked\n"
+        message = "no GPU: neither nvidia-smi nor the driver reports one; nothing was checked\n"
         self.assertEqual((code, text), (0, message))
 
     def test_gpus_that_only_the_driver_knows_are_checked(self):
         write_script(f"{self.bin}/nvidia-smi", "exit 127")
         code, text = self.check("--sections=kernels,ranks", DOCTOR="2 GPUs for 1 ranks; driver 580.159.04")
-        self.assertEqual(code, 1)  # no rank started on each of them
+        self.assertEqual(code, 1)  # the fake mpirun cannot start a rank on each of them
         self.assertIn("## Kernels against the reference: passed", text)
         self.assertIn("## A rank on each GPU: FAILED", text)
 
-    def test_run_takes_a_bundle_that_was_brought(self):
+    def test_run_uses_a_bundle_if_there_is_no_build(self):
         root = os.path.dirname(self.place)
         os.makedirs(f"{root}/build")
         for name in ("run", "tests/gpu/gpu_check.sh", "tests/gpu/gpu_report.sh"):

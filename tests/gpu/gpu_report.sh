@@ -1,41 +1,41 @@
-# What tests/gpu/gpu_check.sh says of its checks: what tests came to, speeds beside those that are wanted, and the report's
-# tables. It is read by that script, whose variables it uses ($out, $report), and what its checks leave in $out.
+# The report of tests/gpu/gpu_check.sh: results of tests, speeds compared with their targets, and tables. That script
+# sources this file. The functions use its variables ($out, $report) and the files that its checks leave in $out.
 # shellcheck shell=sh disable=SC2154
 
 publish() { tee -a "$report"; }
 
-# What the tests in OUT/shard.*.txt came to, also when they were ended: passed, skipped, failed, not reached. Fails where
-# one did not pass, or none did.
+# tally: prints how many of the tests in OUT/shard.*.txt passed, were skipped, failed or did not finish. This also works
+# if the tests were stopped. Fails if a test did not pass, or if none did.
 tally() {
   grep -hE -A 4 ': Failure$' "$out"/shard.*.txt | head -n 40
   grep -hE '^skipped: ' "$out"/shard.*.txt | sort | uniq -c
-  for file in "$out"/shard.*.txt; do # one that did not come to its end
+  for file in "$out"/shard.*.txt; do # output that ends early
     grep -q '^\[==========\].* ran\.' "$file" || {
       sanitizer_findings "$file"
       tail -n 4 "$file"
     }
   done
-  errors=$(grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort -k 2,2 -k 7,7gr) # of nets
+  errors=$(grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort -k 2,2 -k 7,7gr) # one line for each net
   if [ -n "$errors" ]; then
-    echo "largest errors of logits, end points, loss, gradients (by these), statistics:"
+    echo "largest errors of logits, end points, loss, gradients, statistics (sorted by gradients):"
     echo "$errors" | tee "$out/errors.txt" | awk '++rows[$2] <= 3'
   fi
   cat "$out"/shard.*.txt | awk '
     /^\[==========\] Running/ { total += $3 }
-    /^\[ RUN      \]/ { under_way[$4] = 1 }
-    /^\[       OK \]/ { ++passed; delete under_way[$4] }
-    /^\[  SKIPPED \].* ms\)$/ { ++skipped; delete under_way[$4] }
-    /^\[  FAILED  \].* ms\)$/ { ++failed; sub(",$", "", $4); delete under_way[$4]; print "FAILED " $4 }
+    /^\[ RUN      \]/ { running[$4] = 1 }
+    /^\[       OK \]/ { ++passed; delete running[$4] }
+    /^\[  SKIPPED \].* ms\)$/ { ++skipped; delete running[$4] }
+    /^\[  FAILED  \].* ms\)$/ { ++failed; sub(",$", "", $4); delete running[$4]; print "FAILED " $4 }
     END {
-      for (name in under_way) print "not finished: " name
+      for (name in running) print "not finished: " name
       printf "%d tests: %d passed, %d skipped, %d failed, %d not finished\n", total, passed, skipped, failed,
         total - passed - skipped - failed
       exit !(passed > 0 && passed + skipped == total)
     }'
 }
 
-# wanted WHAT NUMBER at_least|at_most [BOUND]: a row of the last table. No number: nobody measured it.
-wanted() {
+# target WHAT NUMBER at_least|at_most [BOUND]: prints a row of the last table. An empty NUMBER means "not measured".
+target() {
   awk -v what="$1" -v got="$2" -v how="$3" -v bound="${4:-}" 'BEGIN {
     good = how == "at_least" ? got + 0 >= bound + 0 : got + 0 <= bound + 0
     sub("_", " ", how)
@@ -44,17 +44,17 @@ wanted() {
   }'
 }
 
-# tried PREFIX, best PREFIX: whether there are files PREFIX.*json, and the best images per second in them.
-tried() {
+# has_results PREFIX: whether there are files PREFIX.*json. best PREFIX: the most images per second in these files.
+has_results() {
   set -- "$1".*json
   [ -f "$1" ]
 }
 best() { cat "$1".*json 2>/dev/null | sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' | sort -n | tail -n 1; }
 
-# ratio PREFIX OTHER: of their best ones; nothing where one has none.
+# ratio PREFIX OTHER: the ratio of their best results; nothing if one of them has no results.
 ratio() { echo "$(best "$1") $(best "$2")" | awk 'NF == 2 { print $1 / $2 }'; }
 
-# For awk: what a line of JSON says of a name.
+# An awk function that returns the value of a name in a line of JSON.
 # shellcheck disable=SC2016
 field='function field(name, text) {
   if (!match($0, "\"" name "\": *\"?[^,\"}]*")) return ""
@@ -63,8 +63,8 @@ field='function field(name, text) {
   return text
 }'
 
-# beside_torch NET PRECISION: the ratio of the best ones at batch sizes that both came to.
-beside_torch() {
+# ratio_to_torch NET PRECISION: the ratio of our best result to PyTorch's, over the batch sizes that both have measured.
+ratio_to_torch() {
   cat "$out/ours.$1.$2".*json "$out/peer.$1.$2.json" 2>/dev/null | awk "$field"'
     /"program"/ { theirs[field("batch_size")] = field("images_per_second"); next }
     { ours[field("batch_size")] = field("images_per_second") }
@@ -78,7 +78,7 @@ beside_torch() {
     }'
 }
 
-# What the sections came to, each in the last call that ran it.
+# verdicts: prints the verdict of each section, from the last call that ran it.
 verdicts() {
   [ -f "$report" ] || return 0
   printf '\n## Checks\n\n| check | verdict |\n|---|---|\n'
@@ -92,7 +92,7 @@ verdicts() {
     END { for (i = 1; i <= rows; ++i) printf "| %s | %s |\n", titles[i], verdict[titles[i]] }' "$report"
 }
 
-# A row for each net, precision and batch size.
+# speeds: prints a table with a row for each net, precision and batch size.
 speeds() {
   cat "$out"/ours.*.json "$out"/peer.*.json 2>/dev/null | awk "$field"'
     {
@@ -110,39 +110,39 @@ speeds() {
     }'
 }
 
-# What was measured, from the files in OUT: also when a check was ended half way. The last that is said: where only the
-# end of it is kept, that suffices.
+# summary: prints the tables of what was measured, from the files in OUT. This also works if a check was stopped. It
+# comes last, so that the end of the output is enough.
 summary() {
   verdicts
   speeds
-  printf '\n## What was wanted\n\n| what | measured | wanted | reached |\n|---|---|---|---|\n'
+  printf '\n## Targets\n\n| what | measured | target | reached |\n|---|---|---|---|\n'
   headline=$out/ours.resnet_v1_50.bf16
-  ! tried "$headline" || case $CAROLE_GPU in
-    *H200*) wanted "resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$headline")" at_least 6356 ;;
+  ! has_results "$headline" || case $CAROLE_GPU in
+    *H200*) target "resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$headline")" at_least 6356 ;;
   esac
   for words in "resnet_v1_50 bf16 1.2" "resnet_v1_50 tf32" "resnet_v1_50 fp32" \
     "vgg_16 bf16 1.2" "inception_v3 bf16 1.2" "mobilenet_v2 bf16 1.2"; do
     # shellcheck disable=SC2086
     set -- $words
-    tried "$out/ours.$1.$2" || continue
+    has_results "$out/ours.$1.$2" || continue
     [ "$CAROLE_HAS_TORCH" = yes ] || continue
     bound=${3:-} torch=PyTorch
     ! grep -qs '"compiled": false' "$out/peer.$1.$2.json" || bound='' torch="PyTorch uncompiled" # not its best
-    wanted "$1, $2, carole / $torch" "$(beside_torch "$1" "$2")" at_least "$bound"
+    target "$1, $2, carole / $torch" "$(ratio_to_torch "$1" "$2")" at_least "$bound"
   done
   if [ -f "$out/times.txt" ]; then
     traced=$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")
-    wanted "GPU idle inside a step, %, as CUPTI sees it, which itself holds kernels up" "$traced" at_most
-    # Of the same kernels in a step that nobody looks at.
+    target "GPU idle inside a step, %, traced by CUPTI, which delays kernels" "$traced" at_most
+    # The idle time of the same kernels without tracing, from the ratio of the speeds.
     step=resnet_v1_50.bf16.256
-    wanted "GPU idle inside a step, %" "$(echo "$traced $(ratio "$out/ours.$step" "$out/idle.$step")" |
+    target "GPU idle inside a step, %" "$(echo "$traced $(ratio "$out/ours.$step" "$out/idle.$step")" |
       awk 'NF == 2 { idle = 100 - (100 - $1) * $2; print (idle > 0 ? idle : 0) }')" at_most 2
   fi
   for decoder in cpu nvjpeg; do
     number=$(ratio "$out/jpegs_$decoder" "$out/jpegs_tensors")
-    [ -z "$number" ] || wanted "JPEGs decoded by $decoder / tensors" "$number" at_least 0.97
+    [ -z "$number" ] || target "JPEGs decoded by $decoder / tensors" "$number" at_least 0.97
   done
   grep -ls '"cuda_graph":false' "$out"/*.json | while read -r file; do
-    wanted "$(basename "$file" .json): steps as CUDA graphs" 0 at_least 1
+    target "$(basename "$file" .json): steps as CUDA graphs" 0 at_least 1
   done
 }

@@ -1,6 +1,6 @@
-// A step allocates nothing: memory is taken when a plan is made and bound. This file replaces the C
-// library's allocation functions for the whole test program, to count what runs through them; new
-// and oneDNN's own allocator end there too.
+// Checks that a step allocates no memory: all is allocated when an Executable is made and bound.
+// This file replaces the C library's allocation functions for the whole test program, to count
+// their calls. `new` and oneDNN's allocator call them too.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@
 #include "tests/support/sketch.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
-#define CAROLE_COUNTS_ALLOCATIONS 0  // these bring an allocator of their own
+#define CAROLE_COUNTS_ALLOCATIONS 0  // sanitizers have their own allocator
 #else
 #define CAROLE_COUNTS_ALLOCATIONS 1
 #endif
@@ -73,7 +73,7 @@ int posix_memalign(void** p, size_t alignment, size_t bytes) {
 namespace carole {
 namespace {
 
-// Counts what the second and third step allocate.
+// Counts the allocations of the second and third step.
 void CountSteps(Graph& graph, const Backend& backend) {
   Fuse(graph, backend);
   Differentiate(graph);
@@ -98,7 +98,7 @@ nets::Model MakeResnet() {
                           {.batch_size = 2, .image_size = 64, .num_classes = 10, .training = true});
 }
 
-TEST(Allocation, CounterSeesEveryWay) {
+TEST(Allocation, CounterSeesNewAndAlignedAlloc) {
   if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
   calls = 0;
   largest = 0;
@@ -110,9 +110,9 @@ TEST(Allocation, CounterSeesEveryWay) {
   EXPECT_EQ(largest, 6400u);
 }
 
-// The library makes small lists of arguments whenever it runs a primitive, which we cannot prevent:
-// about ten for each of ResNet-50's. Its scratch memory, and all of ours, is in the arena.
-TEST(Allocation, StepsOfOneDnnMakeSmallListsOnly) {
+// Whenever oneDNN runs a primitive, it allocates small lists of arguments, which we cannot prevent:
+// about ten for each primitive of ResNet-50. Its scratchpad and all our memory are in the arena.
+TEST(Allocation, OneDnnStepsAllocateSmallListsOnly) {
   if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const nets::Model model = MakeResnet();
@@ -123,9 +123,9 @@ TEST(Allocation, StepsOfOneDnnMakeSmallListsOnly) {
   EXPECT_LT(calls, 2 * 2000);
 }
 
-// Without the library's primitives only the OpenMP runtime is left: it makes its note of a team
-// (1.5 KB) anew for each region of one thread, of which a step here has 18.
-TEST(Allocation, OurOwnKernelsLeaveItToOpenMp) {
+// Without oneDNN's primitives, only the OpenMP runtime allocates: 1.5 KB for its description of a
+// team, in each parallel region of one thread. A step of this test has 18 of these regions.
+TEST(Allocation, OurKernelsAllocateNothingThemselves) {
   if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
   for (const BackendEntry& entry : kBackends) {
     if (entry.name == "onednn" && !OneDnnAvailable()) continue;

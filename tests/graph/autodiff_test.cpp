@@ -1,4 +1,4 @@
-// The gradients' structure; their numbers are checked by tests/ops/gradient_test.cpp.
+// Tests the structure of the backward graph. tests/ops/gradient_test.cpp checks the values.
 #include "src/graph/autodiff.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ int Count(const Graph& graph, OpKind kind) {
                                         [&](const Node& n) { return n.kind == kind && !n.dead; }));
 }
 
-TEST(Autodiff, OneWayNeedsNoSum) {
+TEST(Autodiff, OneReaderNeedsNoSum) {
   Graph g;
   Sketch s(g);
   s.Head(s.Relu(s.Linear(g.AddInput("x", {2, 4}, DType::kF32), "a", 5)));
@@ -41,10 +41,10 @@ TEST(Autodiff, SumsTheGradientsOfTwoAndThreeReaders) {
     Sketch s(g);
     const ValueId x = g.AddInput("x", {2, 4}, DType::kF64);
     const ValueId w = s.Weight("w", {3, 4});
-    // Each use has a loss of its own with equal inputs, so each adds the same gradient.
+    // Each use has a separate loss with equal inputs, so each adds the same gradient.
     for (int i = 0; i < uses; ++i) s.Loss(ops::Linear(g, x, w, kNone), std::to_string(i));
     Differentiate(g);
-    EXPECT_EQ(Count(g, OpKind::kAdd), 1) << "one sum, however many ways";
+    EXPECT_EQ(Count(g, OpKind::kAdd), 1) << "one sum for any number of readers";
     Graph once(DType::kF64);
     Sketch t(once);
     t.Loss(
@@ -70,7 +70,7 @@ TEST(Autodiff, UnusedBranchGetsNoGradient) {
   EXPECT_EQ(Find(g, "unused/biases").gradient, kNone);
 }
 
-TEST(Autodiff, FrozenVariablesCostNothing) {
+TEST(Autodiff, FrozenVariablesGetNoBackwardNodes) {
   Graph g;
   Sketch s(g);
   const ValueId x = g.AddInput("x", {2, 4}, DType::kF32);
@@ -89,7 +89,7 @@ TEST(Autodiff, ResidualPassesItsGradientOn) {
   const ValueId x = s.Conv(g.AddInput("x", {2, 3, 4, 4}, DType::kF32), "root", 3, 1);
   s.Head(s.Add(x, s.Conv(x, "block", 3, 1)));
   Differentiate(g);
-  EXPECT_EQ(Count(g, OpKind::kAdd), 2) << "the residual's sum and that of its gradients";
+  EXPECT_EQ(Count(g, OpKind::kAdd), 2) << "the forward sum and the sum of gradients";
   EXPECT_NE(Find(g, "root/weights").gradient, kNone);
 }
 
@@ -108,7 +108,7 @@ TEST(Autodiff, FilterGradientComesBeforeDataGradient) {
   EXPECT_THAT(order, ::testing::ElementsAre("b filter", "b data", "a filter"));
 }
 
-TEST(Autodiff, LeavesScopeAndPhaseAsTheyWere) {
+TEST(Autodiff, KeepsScopeAndPhase) {
   Graph g;
   Sketch s(g);
   s.Head(s.Linear(g.AddInput("x", {2, 4}, DType::kF32), "a", 5));

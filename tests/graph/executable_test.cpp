@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Sums of some hundred terms in fp32 against double.
+// The tolerance for sums of a few hundred terms in fp32, compared with double.
 constexpr double kFp32 = 2e-4;
 
 void ExpectNear(const std::string& name, const Elements& got, const Elements& want,
@@ -42,8 +42,9 @@ void ExpectNear(const GraphResult& got, const GraphResult& want, double toleranc
   }
 }
 
-// Every sample, fused and not: the plan, with its shared memory, reorders and results in place,
-// gives what one node after the other gives. Its arena holds NaN before.
+// Runs every sample graph, fused and not fused. The Executable, with shared memory, reorders and
+// results in place, must give the same results as running one node at a time. Its arena holds NaN
+// first.
 void ExpectPlanEqualsNodes(const Backend& backend, DType compute, double tolerance) {
   const RunContext context{.seed = 3, .step = 4};
   for (const SampleGraph& sample : kSampleGraphs) {
@@ -85,7 +86,7 @@ TEST(Executable, InputsAreKeptBetweenRuns) {
   }
 }
 
-TEST(Executable, InputsThatNothingReadsHaveMemoryToo) {
+TEST(Executable, UnreadInputsHaveMemory) {
   Graph g;
   Sketch s(g);
   const ValueId x = g.AddInput("x", {2, 3}, DType::kF32);
@@ -97,10 +98,10 @@ TEST(Executable, InputsThatNothingReadsHaveMemoryToo) {
   EXPECT_EQ(runner.Run().outputs[0], (Elements{0, 2, 0, 4, 0, 6}));
   EXPECT_EQ(runner.executable().Input("unused").as<float>()[99], 7);
   EXPECT_THAT([&] { runner.executable().Input("nonsense"); },
-              ThrowsMessage<InternalError>(HasSubstr("no input is called nonsense")));
+              ThrowsMessage<InternalError>(HasSubstr("no input has the name nonsense")));
 }
 
-// Blocked inside, NHWC outside.
+// Layouts are blocked inside; Output() returns NHWC.
 TEST(Executable, OutputsComeInPlainOrder) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   Graph g;
@@ -144,17 +145,17 @@ TEST(Executable, GradientsBecomeReadyOnceAndInOrder) {
   int with_gradient = 0;
   for (const Variable& v : graph->variables()) with_gradient += v.gradient != kNone;
   EXPECT_EQ(static_cast<int>(ready.size()), with_gradient);
-  EXPECT_EQ(runner.store().places()[runner.store().ready_order()[0]].name.substr(0, 4), "head");
+  EXPECT_EQ(runner.store().variables()[runner.store().ready_order()[0]].name.substr(0, 4), "head");
 }
 
-// A gradient is final when it is called ready: nothing writes it later.
-TEST(Executable, ReadyGradientsStayAsTheyAre) {
+// A gradient is final when the callback is called: nothing writes it later.
+TEST(Executable, ReadyGradientsDoNotChange) {
   const auto graph = MakeTraining(kSampleGraphs[4], DType::kF64);
   GraphRunner runner(*graph, Reference());
   VariableStore& store = runner.store();
   std::vector<Elements> seen;
   auto read = [&](int i) {
-    const VariableSlice& p = store.places()[store.ready_order()[i]];
+    const VariableSlice& p = store.variables()[store.ready_order()[i]];
     const auto all = store.gradients<double>().subspan(p.offset, p.count);
     return Elements(all.begin(), all.end());
   };
@@ -162,7 +163,7 @@ TEST(Executable, ReadyGradientsStayAsTheyAre) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(read(static_cast<int>(i)), seen[i]);
 }
 
-// Evaluation beside training: one set of weights and statistics, two plans.
+// Training and evaluation are two Executables with the same weights and statistics.
 void ExpectSharedStore(const Backend& backend) {
   auto build = [](Graph& g, bool training) {
     Sketch s(g);
@@ -185,7 +186,7 @@ void ExpectSharedStore(const Backend& backend) {
     return evaluation.Output(eval.outputs()[0])[0];
   };
   const double before = loss();
-  runner.Run();  // moves the statistics
+  runner.Run();  // updates the moving statistics
   EXPECT_NE(loss(), before);
   runner.SetVariables();
   EXPECT_EQ(loss(), before);

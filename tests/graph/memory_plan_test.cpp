@@ -16,6 +16,7 @@ bool Overlap(const MemoryBlock& a, const MemoryBlock& b) {
   return in_time && in_space;
 }
 
+// Checks alignment, the size of the arena, and that no two blocks overlap in time and space.
 void ExpectSound(const std::vector<MemoryBlock>& blocks, size_t arena) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     EXPECT_EQ(blocks[i].offset % Buffer::kAlignment, 0u);
@@ -26,14 +27,15 @@ void ExpectSound(const std::vector<MemoryBlock>& blocks, size_t arena) {
   }
 }
 
-TEST(MemoryPlan, NothingNeedsNothing) {
+TEST(MemoryPlan, NoBlocksNeedNoMemory) {
   std::vector<MemoryBlock> none;
   EXPECT_EQ(PlanMemory(none), 0u);
   EXPECT_EQ(PeakBytes(none), 0u);
 }
 
-// A chain of equal values alternates between two places; one that lives throughout gets a third.
-TEST(MemoryPlan, ChainAlternates) {
+// The values of a chain alternate between two offsets. A block that lives all the time gets a third
+// one.
+TEST(MemoryPlan, BlocksOfAChainAlternate) {
   std::vector<MemoryBlock> blocks = {{.bytes = 1000, .first_step = 0, .last_step = 1},
                                      {.bytes = 1000, .first_step = 1, .last_step = 2},
                                      {.bytes = 1000, .first_step = 2, .last_step = 3},
@@ -55,13 +57,13 @@ TEST(MemoryPlan, FillsTheGapBetweenTwoBlocks) {
   EXPECT_EQ(blocks[3].offset, 640u);
 }
 
-TEST(MemoryPlan, BlocksThatEndAndBeginInOneStepAreApart) {
+TEST(MemoryPlan, BlocksThatShareOneStepDoNotOverlap) {
   std::vector<MemoryBlock> blocks = {{.bytes = 64, .first_step = 0, .last_step = 5},
                                      {.bytes = 64, .first_step = 5, .last_step = 9}};
   EXPECT_EQ(PlanMemory(blocks), 128u);
 }
 
-TEST(MemoryPlan, RandomBlocksAreSoundAndNearTheBound) {
+TEST(MemoryPlan, RandomBlocksDoNotOverlapAndAreNearTheBound) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     Rng rng(seed, RngPurpose::kData);
     std::vector<MemoryBlock> blocks(2 + rng.NextBelow(120));
@@ -76,7 +78,7 @@ TEST(MemoryPlan, RandomBlocksAreSoundAndNearTheBound) {
     const size_t peak = PeakBytes(blocks), arena = PlanMemory(blocks);
     ExpectSound(blocks, arena);
     EXPECT_LE(peak, arena);
-    // The paper reports a few percent; the worst of these seeds needs 25 % more than the bound.
+    // The paper reports a few percent above the bound; the worst of these seeds needs 25 % more.
     EXPECT_LE(static_cast<double>(arena), 1.35 * static_cast<double>(peak));
   }
 }

@@ -1,4 +1,4 @@
-// Plans with 16-bit activations beside the same in fp32.
+// Tests Executables with 16-bit activations, compared with the same in fp32.
 #include "src/graph/precision.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@
 namespace carole::testing {
 namespace {
 
-// Between the two gradients, all variables as one vector; 1: same direction.
+// The cosine of the angle between two gradients, with all variables as one vector. 1 means the same
+// direction.
 double Cosine(const GraphResult& a, const GraphResult& b) {
   double ab = 0, aa = 0, bb = 0;
   for (const auto& [name, values] : a.gradients) {
@@ -29,11 +30,11 @@ double Cosine(const GraphResult& a, const GraphResult& b) {
   return ab / std::sqrt(aa * bb);
 }
 
-void ExpectNear(const Elements& got, const Elements& want, double share) {
+void ExpectNear(const Elements& got, const Elements& want, double tolerance) {
   double largest = 0;
   for (double v : want) largest = std::max(largest, std::abs(v));
   ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], share * largest) << i;
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance * largest) << i;
 }
 
 struct Row {
@@ -44,7 +45,7 @@ void PrintTo(const Row& row, std::ostream* out) {
   *out << row.backend << " in " << Name(row.precision);
 }
 
-class Plans : public ::testing::TestWithParam<Row> {
+class MixedPrecision : public ::testing::TestWithParam<Row> {
  protected:
   void SetUp() override {
     if (GetParam().backend == "onednn" && !OneDnnAvailable())
@@ -65,8 +66,9 @@ class Plans : public ::testing::TestWithParam<Row> {
   std::unique_ptr<Backend> wide_, narrow_;
 };
 
-// bf16 has 8 bits: a rounding is 2^-9, and some ten follow each other. fp16 is closer.
-TEST_P(Plans, SamplesAreNearFp32) {
+// bf16 has 8 bits, so the relative error of one rounding is 2^-9, and about ten follow each other.
+// fp16 has more bits.
+TEST_P(MixedPrecision, SampleGraphsAreNearFp32) {
   const RunContext context{.seed = 3, .step = 4};
   for (const SampleGraph& sample : kSampleGraphs) {
     SCOPED_TRACE(sample.name);
@@ -88,7 +90,7 @@ TEST_P(Plans, SamplesAreNearFp32) {
   }
 }
 
-// A net as it is trained, and its plan.
+// A net with its backward graph, and a runner for it.
 struct Training {
   Training(const std::string& name, int64_t image_size, const Backend& backend)
       : model(nets::BuildModel(
@@ -105,7 +107,7 @@ struct Training {
   std::unique_ptr<GraphRunner> runner;
 };
 
-class Nets : public ::testing::Test {
+class Bf16Nets : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
@@ -118,17 +120,18 @@ class Nets : public ::testing::Test {
   std::unique_ptr<Backend> wide_, narrow_;
 };
 
-// Deep nets with fresh weights are no measure: rounding their weights alone, in fp32, turns the
-// gradient of resnet_v1_50 by more than 60 degrees.
-TEST_F(Nets, GradientOfLeNetIsNearFp32) {
+// Deep nets with initial weights cannot be compared in this way. Rounding only the weights of
+// resnet_v1_50 turns its fp32 gradient by more than 60 degrees.
+TEST_F(Bf16Nets, GradientOfLeNetIsNearFp32) {
   Training wide("lenet", 28, *wide_), narrow("lenet", 28, *narrow_);
   const GraphResult want = wide.runner->Run({.seed = 1}), got = narrow.runner->Run({.seed = 1});
   EXPECT_NEAR(got.outputs[0][0], want.outputs[0][0], 0.01 * want.outputs[0][0]);
   EXPECT_GT(Cosine(got, want), 0.995);
 }
 
-// Not half: indices of pools, the images and bf16 copies of the weights are there too.
-TEST_F(Nets, ActivationsTakeAboutHalf) {
+// It is not exactly half, because the arena also holds pool indices, images and bf16 copies of
+// weights.
+TEST_F(Bf16Nets, ActivationsTakeAboutHalf) {
   const auto arena = [](const Backend& backend) {
     const Training training("mobilenet_v2", 96, backend);
     return static_cast<double>(training.runner->executable().statistics().arena_bytes);
@@ -136,7 +139,7 @@ TEST_F(Nets, ActivationsTakeAboutHalf) {
   EXPECT_LT(arena(*narrow_), 0.6 * arena(*wide_));
 }
 
-// Says what it reads and makes where, and that filters lie as cuDNN has them.
+// A kernel that has layouts and does nothing. UseNhwcFilters() gives filters cuDNN's layout.
 class PlannedKernel : public Kernel {
  public:
   PlannedKernel() = default;
@@ -144,21 +147,21 @@ class PlannedKernel : public Kernel {
     input_layouts_ = kernel.input_layouts();
     output_layouts_ = kernel.output_layouts();
   }
-  void LayFilters() {
-    for (auto* places : {&input_layouts_, &output_layouts_})
-      std::ranges::replace(*places, Layout::Filter(), Layout::Nhwc());
+  void UseNhwcFilters() {
+    for (auto* layouts : {&input_layouts_, &output_layouts_})
+      std::ranges::replace(*layouts, Layout::Filter(), Layout::Nhwc());
   }
   void Bind(const KernelMemory&) override {}
   void Run(const RunContext&) override {}
 };
 
-// In bf16; for plans that nobody runs.
-class FiltersInNhwc : public Backend {
+// A bf16 backend whose Executables are only inspected, never run.
+class NhwcFilterBackend : public Backend {
  public:
-  explicit FiltersInNhwc(bool has_casts = false) : has_casts_(has_casts) {
+  explicit NhwcFilterBackend(bool has_casts = false) : has_casts_(has_casts) {
     activation_dtype_ = DType::kBF16;
   }
-  std::string_view name() const override { return "filters_in_nhwc"; }
+  std::string_view name() const override { return "nhwc_filters"; }
   int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
     return spec.kind == OpKind::kCasts ? has_casts_ : kernels_->Supports(spec);
@@ -166,7 +169,7 @@ class FiltersInNhwc : public Backend {
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     if (spec.kind == OpKind::kCasts) return std::make_unique<PlannedKernel>();
     auto kernel = std::make_unique<PlannedKernel>(*kernels_->MakeKernel(spec));
-    if (spec.kind <= OpKind::kConv2dBackwardFilter) kernel->LayFilters();
+    if (spec.kind <= OpKind::kConv2dBackwardFilter) kernel->UseNhwcFilters();
     return kernel;
   }
 
@@ -175,41 +178,41 @@ class FiltersInNhwc : public Backend {
   const std::unique_ptr<Backend> kernels_ = MakeReferenceBackend(1);
 };
 
-// Each filter is cast once, where it lies; its gradient is made where it belongs.
-TEST(PlansOfFilters, WideOnesLieAsNarrowReadersWantThem) {
-  const FiltersInNhwc backend;
+// Each filter is cast once, without reorder. Its gradient is written directly to the arena.
+TEST(WeightCasts, WeightsGetTheLayoutOfTheir16BitReaders) {
+  const NhwcFilterBackend backend;
   const auto graph = MakeTraining(kSampleGraphs[0], DType::kF32, &backend);
   StoreActivationsAs(backend.activation_dtype(), *graph);
   const Executable executable(*graph, backend);
   const auto store = executable.MakeStore();
   int filters = 0;
-  for (const VariableSlice& place : store->places()) {
-    if (place.shape.rank() == 4) {
-      EXPECT_EQ(place.layout, Layout::Nhwc()) << place.name;
+  for (const VariableSlice& variable : store->variables()) {
+    if (variable.shape.rank() == 4) {
+      EXPECT_EQ(variable.layout, Layout::Nhwc()) << variable.name;
     }
-    filters += place.shape.rank() >= 2;
+    filters += variable.shape.rank() >= 2;
   }
   EXPECT_EQ(executable.statistics().weight_reorders, filters) << executable.Describe();
 }
 
-// How often a word stands in a text.
+// How often `word` occurs in `text`.
 int64_t Count(const std::string& text, const std::string& word) {
   int64_t count = 0;
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++count;
   return count;
 }
 
-// Where a device can, all weights are cast at once, before all else, also for what is computed
-// twice; and gradients of filters as they come to 8 MiB.
-TEST(PlansOfFilters, CastsAreGathered) {
-  const FiltersInNhwc backend(true), one_by_one(false);
+// If the backend supports it, all weights are cast at once before everything else, also for nodes
+// that are recomputed. Gradients of filters are cast in batches of 8 MiB.
+TEST(WeightCasts, AreBatched) {
+  const NhwcFilterBackend backend(true), one_by_one(false);
   const nets::Model model = nets::BuildModel(nets::FindNet("resnet_v1_50"),
                                              {.batch_size = 2, .image_size = 64, .training = true});
   Fuse(*model.graph, backend);
   Differentiate(*model.graph);
   StoreActivationsAs(backend.activation_dtype(), *model.graph);
   Schedule plain = PlainSchedule(*model.graph), twice;
-  for (NodeId n : plain) {  // convolutions again where the backward pass begins
+  for (NodeId n : plain) {  // recompute convolutions at the start of backward
     if (model.graph->nodes()[n].phase != Phase::kForward) break;
     if (model.graph->nodes()[n].kind == OpKind::kConv2d) twice.push_back(n);
   }
@@ -220,17 +223,17 @@ TEST(PlansOfFilters, CastsAreGathered) {
   twice.insert(twice.end(), backward, plain.end());
   constexpr int64_t kActivations = 2;  // the image, and the logits for the loss
   for (const Schedule& schedule : {plain, twice}) {
-    const Executable gathered(*model.graph, backend, nullptr, schedule);
-    const std::string plan = gathered.Describe();
+    const Executable batched(*model.graph, backend, nullptr, schedule);
+    const std::string plan = batched.Describe();
     EXPECT_EQ(Count(plan, "ms  casts "), 1 + 11) << plan;
     EXPECT_EQ(plan.find(" casts "), plan.find("ms") + 3) << plan;
     EXPECT_EQ(Count(plan, "ms  reorder "), kActivations) << plan;
     const Executable others(*model.graph, one_by_one, nullptr, schedule);
     EXPECT_EQ(Count(others.Describe(), "ms  reorder "),
               kActivations + (schedule == plain ? 54 : 108));
-    EXPECT_EQ(gathered.ScheduleHash(), others.ScheduleHash());
-    // Each gradient comes once, if later.
-    auto got = gathered.MakeStore()->ready_order(), want = others.MakeStore()->ready_order();
+    EXPECT_EQ(batched.ScheduleHash(), others.ScheduleHash());
+    // Each gradient is made once, possibly later.
+    auto got = batched.MakeStore()->ready_order(), want = others.MakeStore()->ready_order();
     std::ranges::sort(got);
     std::ranges::sort(want);
     EXPECT_EQ(got, want);
@@ -238,7 +241,7 @@ TEST(PlansOfFilters, CastsAreGathered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Backends, Plans,
+    Backends, MixedPrecision,
     ::testing::Values(Row{"onednn", Precision::kBf16}, Row{"reference", Precision::kBf16},
                       Row{"reference", Precision::kFp16}, Row{"emulated_cuda", Precision::kBf16},
                       Row{"emulated_cuda", Precision::kFp16}),

@@ -21,8 +21,9 @@ const RunContext kContext{.seed = 3, .step = 4};
 
 size_t PlainPeak(const Graph& graph) { return PeakBytes(Lifetimes(graph, PlainSchedule(graph))); }
 
-// Gradients, losses, and moving statistics, which moved once. Memory holds NaN before, so nothing
-// is read that a shorter life has taken away.
+// Checks that a schedule with recomputation gives the same bits of losses, gradients and moving
+// statistics. The arena is filled with NaN first, so that a read of memory that was reused too
+// early shows.
 void ExpectSameBits(const Graph& graph, const Backend& backend, const Schedule& schedule) {
   GraphRunner plain(graph, backend), other(graph, backend, schedule);
   const GraphResult want = plain.Run(kContext);
@@ -41,18 +42,18 @@ void ForEachBackend(const std::function<void(const Backend&)>& test) {
   }
 }
 
-// The whole forward pass twice, but for what callers read.
-Schedule AllAgain(const Graph& graph) {
-  Schedule forward, again, backward;
+// A schedule that computes the whole forward pass twice, except nodes that make outputs.
+Schedule RecomputeEverything(const Graph& graph) {
+  Schedule forward, recomputed, backward;
   for (NodeId n : PlainSchedule(graph)) {
     const Node& node = graph.nodes()[n];
     const bool output = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
       return std::find(graph.outputs().begin(), graph.outputs().end(), id) != graph.outputs().end();
     });
     (node.phase == Phase::kForward ? forward : backward).push_back(n);
-    if (node.phase == Phase::kForward && !output) again.push_back(n);
+    if (node.phase == Phase::kForward && !output) recomputed.push_back(n);
   }
-  forward.insert(forward.end(), again.begin(), again.end());
+  forward.insert(forward.end(), recomputed.begin(), recomputed.end());
   forward.insert(forward.end(), backward.begin(), backward.end());
   return forward;
 }
@@ -63,21 +64,21 @@ TEST(Recompute, EveryOperationKeepsItsBits) {
       for (bool fuse : {false, true}) {
         SCOPED_TRACE(::testing::Message() << sample.name << (fuse ? ", fused" : ""));
         const auto graph = MakeTraining(sample, DType::kF32, fuse ? &backend : nullptr);
-        ExpectSameBits(*graph, backend, AllAgain(*graph));
+        ExpectSameBits(*graph, backend, RecomputeEverything(*graph));
       }
     }
   });
 }
 
-// Where all filters are cast before the first kernel.
-TEST(Recompute, SoItDoesInBf16OnADevice) {
+// In bf16 on a GPU, all filters are cast before the first kernel.
+TEST(Recompute, EveryOperationKeepsItsBitsInBf16OnAGpu) {
   const auto backend = MakeEmulatedCudaBackend(1);
   backend->SetPrecision(Precision::kBf16);
   for (const SampleGraph& sample : kSampleGraphs) {
     SCOPED_TRACE(sample.name);
     const auto graph = MakeTraining(sample, DType::kF32, backend.get());
     StoreActivationsAs(DType::kBF16, *graph);
-    ExpectSameBits(*graph, *backend, AllAgain(*graph));
+    ExpectSameBits(*graph, *backend, RecomputeEverything(*graph));
   }
 }
 
@@ -86,10 +87,10 @@ struct NetCase {
   int64_t image_size;
 };
 
-class NetsKeepTheirBits : public ::testing::TestWithParam<NetCase> {};
+class RecomputedNets : public ::testing::TestWithParam<NetCase> {};
 
-// Dropout and batch norm, branches that meet in a concatenation, drop path, squeeze-excite.
-TEST_P(NetsKeepTheirBits, AtEachBudget) {
+// The nets have dropout and batch norm, branches that are concatenated, drop path, squeeze-excite.
+TEST_P(RecomputedNets, KeepTheirBitsAtEachBudget) {
   const NetCase& net = GetParam();
   ForEachBackend([&](const Backend& backend) {
     const nets::Model model = nets::BuildModel(
@@ -103,21 +104,22 @@ TEST_P(NetsKeepTheirBits, AtEachBudget) {
       const auto budget = static_cast<size_t>(share * static_cast<double>(peak));
       const RecomputePlan plan = PlanRecomputation(*model.graph, backend, budget);
       EXPECT_LT(plan.peak_bytes, last);
-      EXPECT_GT(plan.forward_again, 0);
+      EXPECT_GT(plan.recomputed_fraction, 0);
       last = plan.peak_bytes;
       ExpectSameBits(*model.graph, backend, plan.schedule);
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Recompute, NetsKeepTheirBits,
+INSTANTIATE_TEST_SUITE_P(Recompute, RecomputedNets,
                          ::testing::Values(NetCase{"inception_v2", 33},
                                            NetCase{"mobilenet_v3_small", 33},
                                            NetCase{"nasnet_cifar", 16}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// 416 layers in a row: a seventh of the memory for less than one more forward pass.
-TEST(Recompute, DeepChainNeedsLittle) {
+// 416 layers in sequence: a seventh of the memory suffices, for less than one additional forward
+// pass.
+TEST(Recompute, SavesMostMemoryOfADeepNet) {
   const nets::Model model =
       nets::BuildModel(nets::FindNet("vgg_416"), {.batch_size = 4, .training = true});
   const auto backend = MakeReferenceBackend(1);
@@ -126,16 +128,16 @@ TEST(Recompute, DeepChainNeedsLittle) {
   const size_t peak = PlainPeak(*model.graph);
   const RecomputePlan least = PlanRecomputation(*model.graph, *backend, 0);
   EXPECT_LT(least.peak_bytes, peak / 7);
-  EXPECT_LT(least.forward_again, 1);
+  EXPECT_LT(least.recomputed_fraction, 1);
   const RecomputePlan half = PlanRecomputation(*model.graph, *backend, peak / 2);
   EXPECT_LE(half.peak_bytes, peak / 2);
-  EXPECT_LT(half.forward_again, 0.5);
+  EXPECT_LT(half.recomputed_fraction, 0.5);
   const RecomputePlan all = PlanRecomputation(*model.graph, *backend, peak);
   EXPECT_EQ(all.schedule, PlainSchedule(*model.graph));
-  EXPECT_EQ(all.forward_again, 0);
+  EXPECT_EQ(all.recomputed_fraction, 0);
 }
 
-TEST(Recompute, RefusesTooLittleAndNamesTheLeast) {
+TEST(Recompute, NamesTheSmallestBudgetThatWorks) {
   ForEachBackend([](const Backend& backend) {
     const nets::Model model =
         nets::BuildModel(nets::FindNet("resnet_v1_50"),
@@ -157,8 +159,9 @@ TEST(Recompute, RefusesTooLittleAndNamesTheLeast) {
   });
 }
 
-// Workspaces make the first plans too large: what is tried then must not be the last resort.
-TEST(Recompute, ALittleTooLargeMakesNoneOfTheLeast) {
+// Workspaces make the arena of the first plans a little too large. The next plans must not be the
+// smallest one, which recomputes most.
+TEST(Recompute, DoesNotFallBackToTheSmallestPlanTooEarly) {
   ForEachBackend([](const Backend& backend) {
     const nets::Model model = nets::BuildModel(
         nets::FindNet("inception_v3"), {.batch_size = 8, .image_size = 139, .training = true});

@@ -1,4 +1,5 @@
-// ResNet-50's training plan on oneDNN: activations stay in blocks from layer to layer.
+// Tests the Executable for training ResNet-50 with oneDNN: activations stay in blocked layouts from
+// layer to layer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 namespace carole {
 namespace {
 
+// The number of adds in the backward graph that were not fused.
 auto SumsOfGradients(const Graph& graph) {
   return std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) {
     return !n.dead && n.kind == OpKind::kAdd && n.phase == Phase::kBackward;
@@ -19,11 +21,11 @@ auto SumsOfGradients(const Graph& graph) {
 }
 
 // Blocks are 16 channels wide with AVX-512 and 8 with AVX2; the counts are equal.
-TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
+TEST(ResnetPlan, ReordersOnlyIfLayoutsMustChange) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   if (SimdLevel() < 3) GTEST_SKIP() << "this CPU has no AVX2: oneDNN takes plain layouts";
   const auto backend = MakeOneDnnBackend(2);
-  backend->UseWinograd(Winograd::kNever);  // whose filters are plain
+  backend->UseWinograd(Winograd::kNever);  // its filters are plain, which changes the counts
   nets::Model model =
       nets::BuildModel(nets::FindNet("resnet_v1_50"), {.batch_size = 2, .training = true});
   const RewriteCounts counts = Fuse(*model.graph, *backend);
@@ -31,22 +33,23 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
   EXPECT_EQ(counts.batch_norm_relu, 1 + 3 * 16) << "the root, and three in each unit";
   Differentiate(*model.graph);
   EXPECT_EQ(SumsOfGradients(*model.graph), 1)
-      << "of the 16 sums only the one behind the first pool";
+      << "of the 16 sums, only the one at the first pool is left";
   const Executable executable(*model.graph, *backend);
   const ExecutableStatistics& s = executable.statistics();
-  // The image: it comes in NHWC, and the first convolution, of three channels, wants (N,C,H,W).
+  // The image is NHWC, and the first convolution with its three channels wants NCHW.
   EXPECT_EQ(s.activation_reorders, 1) << executable.Describe();
-  // The data gradient of every convolution but the first wants its filter's blocks transposed: 52
-  // of the body and the logits. The logits' filter is used in a third form by their forward pass.
+  // The data gradients of all convolutions but the first want the filter in transposed blocks: 52
+  // in the body, and the logits. The forward pass of the logits uses its filter in a third layout.
   EXPECT_EQ(s.weight_reorders, 54) << executable.Describe();
   EXPECT_LT(static_cast<double>(s.arena_bytes), 1.05 * static_cast<double>(s.peak_live_bytes));
-  backend->UseWinograd(Winograd::kWhereFaster);
+  backend->UseWinograd(Winograd::kIfFaster);
   EXPECT_EQ(Executable(*model.graph, *backend).statistics().activation_reorders, 1);
 }
 
-// Shortcuts take the maximum of maps that become one pixel, which may lie in blocks and plain at
-// once; where it was is for the maker's eyes only, and a plan that would convert it is refused.
-TEST(ResnetPlan, SmallImagesHaveOne) {
+// With small images, the max pools of shortcuts have one pixel, whose layout is both blocked and
+// plain. Their argmax can be read only by the same kind of kernel, so the compiler throws if it
+// would have to reorder it.
+TEST(ResnetPlan, CompilesForSmallImages) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const nets::Model model = nets::BuildModel(nets::FindNet("resnet_v1_50"),
                                              {.batch_size = 2, .image_size = 32, .training = true});
@@ -56,9 +59,9 @@ TEST(ResnetPlan, SmallImagesHaveOne) {
   EXPECT_GT(Executable(*model.graph, *backend).statistics().kernels, 0);
 }
 
-// Units of version 2 begin with their batch norm, which adds what comes round it; four units make
-// their shortcut from what it gives.
-TEST(ResnetPlan, SumsRoundAUnitAreMadeByItsLastConvolutionAndItsFirstNorm) {
+// Units of ResNet v2 begin with a batch norm. In backward it adds the gradient of the shortcut. In
+// four units the shortcut starts after this batch norm, so there the sum of gradients stays.
+TEST(ResnetPlan, ResidualSumsAreFused) {
   nets::Model model =
       nets::BuildModel(nets::FindNet("resnet_v2_50"), {.batch_size = 2, .training = true});
   EXPECT_EQ(Fuse(*model.graph, *MakeReferenceBackend(1)).conv_add, 16);

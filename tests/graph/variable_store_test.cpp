@@ -16,8 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-VariableSlice Place(const std::string& name, const Shape& tf_shape, Initializer initializer = {},
-                    bool trainable = true) {
+VariableSlice MakeVariable(const std::string& name, const Shape& tf_shape,
+                           Initializer initializer = {}, bool trainable = true) {
   Shape shape = tf_shape;
   if (tf_shape.rank() == 4) shape = {tf_shape[3], tf_shape[2], tf_shape[0], tf_shape[1]};
   if (tf_shape.rank() == 2) shape = {tf_shape[1], tf_shape[0]};
@@ -32,7 +32,7 @@ VariableSlice Place(const std::string& name, const Shape& tf_shape, Initializer 
 }
 
 std::vector<float> Read(const VariableStore& store, int variable) {
-  std::vector<float> values(static_cast<size_t>(store.places()[variable].shape.size()));
+  std::vector<float> values(static_cast<size_t>(store.variables()[variable].shape.size()));
   store.Read(variable, values);
   return values;
 }
@@ -43,15 +43,15 @@ std::vector<float> Counted(int64_t size) {
   return values;
 }
 
-TEST(VariableStore, TrainableOnesLieInReadyOrder) {
-  const VariableStore store(
-      Reference(), DType::kF32,
-      {Place("a", {3}), Place("mean", {5}, {}, false), Place("b", {17}), Place("c", {2, 2})},
-      {3, 0});
-  const auto& p = store.places();
+TEST(VariableStore, TrainableVariablesAreInReadyOrder) {
+  const VariableStore store(Reference(), DType::kF32,
+                            {MakeVariable("a", {3}), MakeVariable("mean", {5}, {}, false),
+                             MakeVariable("b", {17}), MakeVariable("c", {2, 2})},
+                            {3, 0});
+  const auto& p = store.variables();
   EXPECT_EQ(p[3].offset, 0);   // first to be ready
   EXPECT_EQ(p[0].offset, 16);  // a cache line of 16 floats later
-  EXPECT_EQ(p[2].offset, 32);  // without a gradient: last
+  EXPECT_EQ(p[2].offset, 32);  // has no gradient, so it comes last
   EXPECT_EQ(p[2].count, 32);
   EXPECT_EQ(p[1].offset, 0);  // in the statistics
   EXPECT_EQ(store.trainable_count(), 64);
@@ -62,9 +62,9 @@ TEST(VariableStore, TrainableOnesLieInReadyOrder) {
   EXPECT_EQ(store.Find("d"), -1);
 }
 
-TEST(VariableStore, ReadAndWriteRoundTripAndStayInTheirPlace) {
+TEST(VariableStore, ReadAndWriteRoundTripWithinTheirRange) {
   VariableStore store(Reference(), DType::kF32,
-                      {Place("a", {3, 3, 2, 5}), Place("mean", {5}, {}, false)}, {0});
+                      {MakeVariable("a", {3, 3, 2, 5}), MakeVariable("mean", {5}, {}, false)}, {0});
   store.Write(0, Counted(90));
   store.Write(1, Counted(5));
   EXPECT_EQ(Read(store, 0), Counted(90));
@@ -74,7 +74,7 @@ TEST(VariableStore, ReadAndWriteRoundTripAndStayInTheirPlace) {
 }
 
 TEST(VariableStore, ErrorsNameTheVariable) {
-  VariableStore store(Reference(), DType::kF32, {Place("conv/weights", {2, 3})}, {0});
+  VariableStore store(Reference(), DType::kF32, {MakeVariable("conv/weights", {2, 3})}, {0});
   EXPECT_THAT([&] { store.Write(0, Counted(5)); },
               ThrowsMessage<DataError>(::testing::StrEq("[variables] conv/weights: wrong number of "
                                                         "values: got 5, want 6 for shape [2,3]")));
@@ -82,18 +82,19 @@ TEST(VariableStore, ErrorsNameTheVariable) {
               ThrowsMessage<InternalError>(HasSubstr("arena of fp32 read as another type")));
   EXPECT_THAT(
       [] {
-        VariableStore(Reference(), DType::kF32, {Place("twice", {3})}, {0, 0});
+        VariableStore(Reference(), DType::kF32, {MakeVariable("twice", {3})}, {0, 0});
       },
       ThrowsMessage<InternalError>(HasSubstr("variable twice is placed twice")));
-  VariableStore frozen(Reference(), DType::kF32, {Place("mean", {3}, {}, false)}, {});
+  VariableStore frozen(Reference(), DType::kF32, {MakeVariable("mean", {3}, {}, false)}, {});
   EXPECT_THAT([&] { (void)frozen.Gradient(0); },
               ThrowsMessage<InternalError>(HasSubstr("mean has no gradient")));
 }
 
-TEST(VariableStore, GradientsLieWhereTheCallerWants) {
+TEST(VariableStore, GradientsUseTheCallersMemory) {
   Buffer memory(1024);
   size_t asked = 0;
-  const VariableStore store(Reference(), DType::kF64, {Place("a", {3}), Place("b", {9})}, {1, 0},
+  const VariableStore store(Reference(), DType::kF64,
+                            {MakeVariable("a", {3}), MakeVariable("b", {9})}, {1, 0},
                             [&](size_t bytes) {
                               asked = bytes;
                               return memory.data();
@@ -117,8 +118,8 @@ TEST(VariableStore, BlockedLayoutsRoundTripAndTheirPaddingStaysZero) {
   const auto store = executable.MakeStore();
   int opaque = 0;
   double sum = 0;
-  for (int v = 0; v < static_cast<int>(store->places().size()); ++v) {
-    const VariableSlice& p = store->places()[v];
+  for (int v = 0; v < static_cast<int>(store->variables().size()); ++v) {
+    const VariableSlice& p = store->variables()[v];
     EXPECT_EQ(p.offset * sizeof(float) % Buffer::kAlignment, 0u) << p.name;
     opaque += p.layout.opaque() != nullptr;
     store->Write(v, Counted(p.shape.size()));
@@ -130,17 +131,17 @@ TEST(VariableStore, BlockedLayoutsRoundTripAndTheirPaddingStaysZero) {
     return std::accumulate(all.begin(), all.end(), 0.0,
                            [](double t, float v) { return t + std::abs(v); });
   };
-  // The values are positive: anything in the padding would add to their sum.
+  // The values are positive, so numbers in the padding would increase the sum.
   EXPECT_EQ(total(store->weights<float>()), sum);
-  // A step makes gradients, whose padding must stay zero too, or the optimizer would move it.
+  // The padding of gradients must stay 0 too, or the optimizer would change the weights' padding.
   executable.Bind(*store);
   store->Initialize(1);
   for (float& v : std::span(executable.Input("images").as<float>(), 486)) v = 0.5f;
   for (float& v : std::span(executable.Input("weights").as<float>(), 2)) v = 0.5f;
   executable.Run({});
   double gradients = 0;
-  for (int v = 0; v < static_cast<int>(store->places().size()); ++v) {
-    std::vector<float> values(static_cast<size_t>(store->places()[v].shape.size()));
+  for (int v = 0; v < static_cast<int>(store->variables().size()); ++v) {
+    std::vector<float> values(static_cast<size_t>(store->variables()[v].shape.size()));
     store->ReadFrom(store->gradients_base(), v, std::span<float>(values));
     gradients += total(values);
   }
@@ -148,9 +149,10 @@ TEST(VariableStore, BlockedLayoutsRoundTripAndTheirPaddingStaysZero) {
   EXPECT_NEAR(total(store->gradients<float>()), gradients, 1e-9 * gradients);
 }
 
-// The first values of one variable with this initializer.
-std::vector<float> Drawn(Initializer initializer, const Shape& tf_shape, uint64_t seed = 1) {
-  VariableStore store(Reference(), DType::kF32, {Place("v", tf_shape, initializer)}, {0});
+// The initial values of one variable with this initializer.
+std::vector<float> InitialValues(Initializer initializer, const Shape& tf_shape,
+                                 uint64_t seed = 1) {
+  VariableStore store(Reference(), DType::kF32, {MakeVariable("v", tf_shape, initializer)}, {0});
   store.Initialize(seed);
   return Read(store, 0);
 }
@@ -168,7 +170,8 @@ struct Moments {
   double mean = 0, deviation = 0, largest = 0;
 };
 
-// A normal cut at two deviations has 0.8796 of the deviation that it is cut from.
+// The standard deviation of a normal distribution that is truncated at two standard deviations,
+// relative to that of the full distribution.
 constexpr double kTruncated = 0.879596566;
 
 TEST(Initializer, DistributionsHaveTheirMoments) {
@@ -186,8 +189,8 @@ TEST(Initializer, DistributionsHaveTheirMoments) {
       {"he by fan out", Initializer::HeOut(), he_out * kTruncated, 2 * he_out},
       {"xavier", Initializer::XavierUniform(), xavier / std::sqrt(3.0), xavier}};
   for (const Row& row : rows) {
-    const Moments m(Drawn(row.initializer, filter));
-    // Four deviations of each estimate from 18,000 values, at most.
+    const Moments m(InitialValues(row.initializer, filter));
+    // Tolerances are four standard deviations of each estimate from 18,000 values.
     EXPECT_NEAR(m.mean, 0, 4 * row.deviation / std::sqrt(18'000)) << row.name;
     EXPECT_NEAR(m.deviation / row.deviation, 1, 4 / std::sqrt(2 * 18'000.0)) << row.name;
     EXPECT_LE(m.largest, row.bound * (1 + 1e-6)) << row.name;
@@ -196,23 +199,23 @@ TEST(Initializer, DistributionsHaveTheirMoments) {
 }
 
 TEST(Initializer, ConstantAndMatrixFans) {
-  EXPECT_EQ(Drawn(Initializer::Constant(0.1), {3}), std::vector<float>(3, 0.1f));
+  EXPECT_EQ(InitialValues(Initializer::Constant(0.1), {3}), std::vector<float>(3, 0.1f));
   // A matrix (C,K) = (300,100): fan in 300, fan out 100.
-  EXPECT_NEAR(Moments(Drawn(Initializer::XavierUniform(), {300, 100})).largest,
+  EXPECT_NEAR(Moments(InitialValues(Initializer::XavierUniform(), {300, 100})).largest,
               std::sqrt(6.0 / 400), 1e-4);
 }
 
 TEST(Initializer, ValuesDependOnSeedAndNameAlone) {
   const Initializer normal = Initializer::TruncatedNormal(1);
-  VariableStore store(Reference(), DType::kF32, {Place("v", {9}, normal), Place("w", {9}, normal)},
-                      {1, 0});
+  VariableStore store(Reference(), DType::kF32,
+                      {MakeVariable("v", {9}, normal), MakeVariable("w", {9}, normal)}, {1, 0});
   store.Initialize(1);
-  EXPECT_EQ(Read(store, 0), Drawn(normal, {9}, 1));
+  EXPECT_EQ(Read(store, 0), InitialValues(normal, {9}, 1));
   EXPECT_NE(Read(store, 0), Read(store, 1));
-  EXPECT_NE(Read(store, 0), Drawn(normal, {9}, 2));
+  EXPECT_NE(Read(store, 0), InitialValues(normal, {9}, 2));
 }
 
-// Blocked or plain, fp32 or double: a net starts from the same values.
+// A net starts from the same values in blocked and plain layouts, in fp32 and in double.
 TEST(Initializer, ValuesAreTheSameInEveryBackend) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   auto values = [](const Backend& backend, DType compute) {
@@ -223,7 +226,7 @@ TEST(Initializer, ValuesAreTheSameInEveryBackend) {
     const auto store = Executable(g, backend).MakeStore();
     store->Initialize(7);
     std::vector<std::vector<float>> all;
-    for (size_t v = 0; v < store->places().size(); ++v)
+    for (size_t v = 0; v < store->variables().size(); ++v)
       all.push_back(Read(*store, static_cast<int>(v)));
     return all;
   };

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Collectives over links that are slow, lose packets or are cut: links_test.py CAROLE_MPI_COLLECTIVES [unittest's options].
+"""Tests collectives over links that are slow, lose packets or are cut.
 
-One rank on each of three hosts; the test program (tests/mpi/collectives.cpp) checks its sums itself.
+    links_test.py CAROLE_MPI_COLLECTIVES [options of unittest]
+
+Three emulated hosts have one rank each. The test program (tests/mpi/collectives.cpp) checks its results itself.
 """
 
 import os
@@ -28,7 +30,7 @@ class LinksTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.hosts.__exit__()
 
-    def at(self, host, *words):
+    def run_on(self, host, *words):
         run("ip", "netns", "exec", self.hosts.space(host), *words)
 
     def set_rate(self, rate):
@@ -36,8 +38,8 @@ class LinksTest(unittest.TestCase):
         self.addCleanup(self.hosts.set_rate, None)
 
     def drop(self, host, *rule):
-        self.at(host, "iptables", "-t", "raw", "-A", "PREROUTING", *rule, "-j", "DROP")
-        self.addCleanup(self.at, host, "iptables", "-t", "raw", "-F", "PREROUTING")
+        self.run_on(host, "iptables", "-t", "raw", "-A", "PREROUTING", *rule, "-j", "DROP")
+        self.addCleanup(self.run_on, host, "iptables", "-t", "raw", "-F", "PREROUTING")
 
     def start(self, case, deadline):
         words = self.hosts.mpirun([PROGRAM, case, "0", str(deadline)])
@@ -48,34 +50,34 @@ class LinksTest(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def expect_good(self, case, deadline=60):
+    def expect_success(self, case, deadline=60):
         output, _ = (process := self.start(case, deadline)).communicate(timeout=200)
         self.assertEqual(process.returncode, 0, output)
 
-    def test_sums_over_messages(self):
+    def test_all_reduce_over_messages(self):
         for case in ("auto", "bf16", "gather"):
             with self.subTest(case):
-                self.expect_good(case)
+                self.expect_success(case)
 
-    def test_slow_and_late_link(self):
-        """A token bucket holds packets back, so it is both."""
+    def test_slow_link_with_latency(self):
+        """A token bucket delays packets, so the link has a low rate and a high latency."""
         self.set_rate("200mbit")
-        self.expect_good("steps")
+        self.expect_success("steps")
 
-    def test_sum_that_takes_longer_than_the_deadline(self):
-        """Each host sends 32 MB, in 13 s."""
+    def test_all_reduce_longer_than_the_deadline(self):
+        """Each host sends 32 MB in 13 s. The operation progresses, so the deadline of 6 s does not end it."""
         self.set_rate("20mbit")
         start = time.monotonic()
-        self.expect_good("large", deadline=6)
+        self.expect_success("large", deadline=6)
         self.assertGreater(time.monotonic() - start, 9, "the link was not slow")
 
     def test_lost_packets(self):
         for host in range(NUM_HOSTS):
             self.drop(host, "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", "0.01")
-        self.expect_good("steps")
+        self.expect_success("steps")
 
-    def test_cut_between_two_workers(self):
-        """The launcher hears all of them and notices nothing."""
+    def test_cut_link_between_two_workers(self):
+        """The launcher can still reach all hosts and notices nothing."""
         process = self.start("endless", 8)
         self.assertTrue(any(line == "step 0\n" for line in process.stdout))
         start = time.monotonic()
@@ -86,7 +88,7 @@ class LinksTest(unittest.TestCase):
         self.assertLess(time.monotonic() - start, 60)
         self.assertRegex(output, re.compile(r"deadline: .*rank [12] \("))
         wait_until(lambda: subprocess.run(["pgrep", "-f", PROGRAM + " endless"], stdout=subprocess.DEVNULL,
-                                          check=False).returncode != 0, 30, "processes are left behind")
+                                          check=False).returncode != 0, 30, "processes are left over")
 
 
 def main():

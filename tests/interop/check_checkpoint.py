@@ -1,4 +1,4 @@
-"""h5py finds in a checkpoint exactly what write_samples.cpp put there.
+"""Checks that h5py finds in a checkpoint exactly what write_samples.cpp wrote.
 
 usage: check_checkpoint.py WRITE_SAMPLES
 """
@@ -37,6 +37,7 @@ LAYERS = [
 
 
 def values(shape, first):
+    """Element i is first + i/4."""
     return (first + 0.25 * np.arange(np.prod(shape, dtype=int))).astype("<f4").reshape(shape)
 
 
@@ -93,8 +94,8 @@ def check(file):
     state = file["carole"]
     check_table(state["variables"], VARIABLES, "/model_weights/")
     check_table(state["slots"], SLOTS, "/carole/slots/")
-    place = [state.attrs[key] for key in ("format_version", "step", "epoch", "position", "seed")]
-    assert place == [1, 120, 2, 640, 2**64 - 5], place
+    numbers = [state.attrs[key] for key in ("format_version", "step", "epoch", "position", "seed")]
+    assert numbers == [1, 120, 2, 640, 2**64 - 5], numbers
     found = state["attributes"].attrs
     assert {key: texts([found[key]])[0] for key in found} == ATTRIBUTES
     assert texts([state.attrs["digest"]])[0] == expected_digest()

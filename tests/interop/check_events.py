@@ -1,4 +1,4 @@
-"""TensorBoard's own readers find in an event file exactly what write_samples.cpp put there.
+"""Checks that TensorBoard's readers find in an event file exactly what write_samples.cpp wrote.
 
 usage: check_events.py WRITE_SAMPLES
 """
@@ -15,7 +15,7 @@ from tensorboard.util import tensor_util
 
 
 def check_plain(events):
-    """What the older reader, with one list for each kind, gives."""
+    """Checks the older reader, which has one list for each kind of value."""
     tags = events.Tags()
     assert tags["scalars"] == ["total_loss_1", "not_a_number"], tags
     assert tags["histograms"] == ["weights"] and tags["images"] == ["input"], tags
@@ -34,7 +34,7 @@ def check_plain(events):
 
 
 def check_plugins(events):
-    """What the dashboards get."""
+    """Checks the newer reader, which the dashboards use."""
     for plugin, tags in {"scalars": {"total_loss_1", "not_a_number"}, "histograms": {"weights"},
                          "images": {"input"}}.items():
         assert set(events.PluginTagToContent(plugin)) == tags, plugin

@@ -1,5 +1,5 @@
-"""Keras 3 rebuilds nets from carole's checkpoints and predicts the same probabilities; and carole reads what
-keras.applications' nets save.
+"""Checks that Keras 3 rebuilds nets from carole's checkpoints and predicts the same probabilities. Also checks that carole
+reads the weights that nets of keras.applications save.
 
 usage: check_keras.py KERAS_NETS [NET [IMAGE_SIZE [CLASSES]]]
 """
@@ -15,13 +15,14 @@ import keras
 import numpy as np
 
 TOLERANCE = 1e-4  # of a probability
-# Net, image size, classes. Small images: time goes into what Keras compiles for each shape.
+# Net, image size, classes. Images are small, because Keras spends its time compiling for each shape. vgg_a is the smallest
+# VGG, and 224 its smallest image.
 NETS = [("lenet", 28, 10), ("mnist_keras", 28, 10), ("mnist_keras_dist", 28, 10),
         ("mobilenet_v1_025", 64, 20), ("mobilenet_v3_small", 64, 20), ("resnet_v1_50", 64, 20),
-        ("inception_v2", 64, 20), ("vgg_a", 224, 20)]  # of VGGs, no smaller image and no smaller net
+        ("inception_v2", 64, 20), ("vgg_a", 224, 20)]
 
 
-# First values come from the file in the end; compiling the random ones for each shape takes ten seconds a net.
+# Skips the random initialization, which Keras compiles for each shape: ten seconds per net. The file sets the weights later.
 keras.initializers.GlorotUniform.__call__ = lambda self, shape, dtype=None: np.zeros(shape, "float32")
 
 
@@ -36,18 +37,18 @@ def check(program, folder, net, size, classes):
     _, height, width, channels = model.input_shape
     images = read(f"{folder}/{net}.images", -1, height, width, channels)
     want = read(f"{folder}/{net}.probabilities", len(images), -1)
-    got = model.predict(images, verbose=0)  # compiled as a whole: the quicker way
+    got = model.predict(images, verbose=0)  # compiles the model as a whole, which is faster than calling it
     assert got.shape == want.shape == (2, classes), (got.shape, want.shape)
     spread = np.ptp(want)
     error = np.abs(got - want).max()
     print(f"{net}: {model.count_params()} parameters, probabilities spread over {spread:.3g}, "
           f"off by at most {error:.2g}, {time.monotonic() - start:.1f} s", flush=True)
-    assert spread > 20 * TOLERANCE, "the net says the same whatever it sees"
+    assert spread > 20 * TOLERANCE, "the net predicts the same for all images"
     assert error < TOLERANCE, f"{net}: off by {error}"
 
 
 def check_training(program, folder):
-    """A net that is loaded as it is evaluates and trains on."""
+    """Checks that a loaded model can evaluate and continue training at once."""
     subprocess.run([program, "write", folder, "mnist_keras", "28", "10"], check=True)
     model = keras.models.load_model(f"{folder}/mnist_keras.h5")
     assert [layer.name for layer in model.layers if layer.weights] == ["dense", "dense_1"]
@@ -65,7 +66,8 @@ def check_training(program, folder):
     print(f"mnist_keras: loss {loss:.4f}, and trains on with {type(model.optimizer).__name__}", flush=True)
 
 
-# Net of keras.applications, ours, whether both compute the same, variables of ours that it does not have.
+# Net of keras.applications and its options, carole's net, whether both compute the same, number of variables that the
+# Keras net lacks.
 APPLICATIONS = [
     (keras.applications.MobileNet, {"alpha": 0.25, "classes": 20}, "mobilenet_v1_025", True, 0),
     (keras.applications.ResNet50, {"classes": 20}, "resnet_v1_50", False, 0),
@@ -74,7 +76,7 @@ APPLICATIONS = [
 
 
 def fill(model):
-    """Numbers of a size that keeps activations in bounds, and no statistic left at its first value."""
+    """Sets random weights that keep activations bounded. All statistics get values other than their initial ones."""
     random = np.random.default_rng(1)
     for layer in model.layers:
         weights = []
@@ -101,7 +103,7 @@ def check_application(program, folder, make, options, net, same, num_missing):
     for file in ("a.weights.h5", "a.h5"):
         report = load(program, folder, net, size, f"{folder}/{file}")
         missing = [line for line in report.splitlines() if line.startswith("missing ")]
-        assert "have the names of keras.applications" in report, report
+        assert "found under the names of keras.applications" in report, report
         assert len(missing) == num_missing, report
         if same:
             images = read(f"{folder}/{net}.images", -1, size, size, 3)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""src/backend/nvjpeg/nvjpeg_abi.h against NVIDIA's headers and library: check_nvjpeg.py COMPILER SOURCE_ROOT [FOLDER...]
+"""Compares src/backend/nvjpeg/nvjpeg_abi.h with NVIDIA's headers and library.
 
-The wheel nvidia-nvjpeg holds header and library; cuda.h is looked for in the folders. Nothing is run: there need be no
-GPU.
+usage: check_nvjpeg.py COMPILER SOURCE_ROOT [FOLDER...]
+
+The wheel nvidia-nvjpeg holds the header and the library. cuda.h is searched in the folders. No GPU is needed, because no
+function is called.
 """
 
 import ctypes
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-# All that nvjpeg.h uses of the headers that it includes.
+# The parts of included headers that nvjpeg.h uses.
 STANDINS = {
     "cuda_runtime_api.h": "typedef struct CUstream_st* cudaStream_t;\n",
     "library_types.h": "typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;\n",
@@ -39,7 +41,7 @@ def check_header(compiler, root, folders):
 
 
 def check_symbols(root):
-    """Every function that is looked for by name is there."""
+    """Checks that the library has every function that nvjpeg.cpp looks up by name."""
     library = ctypes.CDLL(find_in_wheels("lib/libnvjpeg.so.1[23]"))
     with open(os.path.join(root, "src/backend/nvjpeg/nvjpeg.cpp"), encoding="utf-8") as file:
         names = re.findall(r'Find\(library, "(nvjpeg\w+)"', file.read())

@@ -1,4 +1,4 @@
-"""Chromium shows report.html without errors and without the network, with the curves that were there.
+"""Checks that Chromium shows report.html without errors and without the network, and that a resumed run keeps its curves.
 
 usage: check_report.py CAROLE
 """
@@ -31,12 +31,12 @@ for (const svg of document.querySelectorAll('svg[data-x]')) {
 
 
 class Page(HTMLParser):
-    """Names of lines and text of hints, by figure."""
+    """Parses a report: for each figure, the names of its lines, and text and position of its tooltip."""
 
     def __init__(self):
         super().__init__()
         self.figure, self.in_tip = "", False
-        self.series, self.tips, self.places, self.titles, self.points = {}, {}, {}, 0, {}
+        self.series, self.tips, self.positions, self.titles, self.points = {}, {}, {}, 0, {}
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -49,7 +49,7 @@ class Page(HTMLParser):
         self.titles += tag == "rect" and attributes.get("class") in ("right", "wrong")
         self.in_tip = tag == "div" and attributes.get("class") == "tip"
         if self.in_tip:
-            self.places[self.figure] = re.findall(r"(left|top): (-?[\d.]+)px", attributes["style"])
+            self.positions[self.figure] = re.findall(r"(left|top): (-?[\d.]+)px", attributes["style"])
 
     def handle_data(self, data):
         if self.in_tip:
@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 
 def browse(browser, page, *words):
-    """Standard output and error, and what Chromium wanted from the network."""
+    """Returns standard output, standard error, and the URLs that Chromium requested."""
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "net.json"
         done = subprocess.run(
@@ -88,12 +88,12 @@ def check_page(browser, page):
         missing = set(names) - set(found.series[figure])
         assert not missing, (figure, missing, found.series[figure])
         assert found.tips[figure].startswith("step 30\n"), (figure, found.tips)
-        places = dict(found.places[figure])
-        assert float(places["left"]) > 100 and float(places["top"]) > 20, (figure, places)
-    assert found.titles >= 10, "cells of the confusion matrix"
+        position = dict(found.positions[figure])
+        assert float(position["left"]) > 100 and float(position["top"]) > 20, (figure, position)
+    assert found.titles >= 10, "the confusion matrix has too few cells"
     rows = read_history(page)["rows"]
     total = float(re.search(r"total  (\S+)", found.tips["loss"])[1])
-    last = rows[-1][6]  # so few rows are not smoothed
+    last = rows[-1][6]  # a chart of this few rows is not smoothed
     assert abs(total - last) < 1e-3 * last, (found.tips["loss"], last)
     rate = float(re.search(r"learning rate  (\S+)", found.tips["rate"])[1])
     assert abs(rate - rows[-1][10]) < 1e-3 * rate, (rate, rows[-1])
@@ -122,7 +122,7 @@ def main():
         assert [row[0] for row in first["rows"]] == list(range(1, 21))
         run.train(30, "--eval_every=10")
         resumed = read_history(page)
-        assert resumed["rows"][:19] == first["rows"][:19], "the curves go on"
+        assert resumed["rows"][:19] == first["rows"][:19], "the resumed run lost its first rows"
         assert [row[0] for row in resumed["rows"]] == list(range(1, 31))
         assert [e[0] for e in resumed["evaluations"]] == [10, 20, 30]
         if len(sys.argv) > 2:

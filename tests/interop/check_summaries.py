@@ -1,4 +1,4 @@
-"""TensorBoard's readers and its HPARAMS page find what a training run recorded.
+"""Checks that TensorBoard's readers and its HPARAMS page find what a training run recorded.
 
 usage: check_summaries.py CAROLE
 """
@@ -23,7 +23,7 @@ STEPS = 12
 
 
 def read_gray_png(data):
-    """Pixels of a PNG of 8-bit gray, by its definition."""
+    """Decodes an 8-bit gray PNG without a library. Returns its pixels."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed = 8, b""
     while at < len(data):
@@ -51,7 +51,7 @@ def read_gray_png(data):
 
 
 def read_events(folder):
-    """Everything, not the sample of it that TensorBoard would show."""
+    """Reads all events; TensorBoard would show a random subset."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0, "histograms": 0})
     events.Reload()
     return events
@@ -69,18 +69,18 @@ def check_scalars(events):
     for total, data, regularization in zip(losses, *parts):
         assert abs(total.value - data.value - regularization.value) < 1e-5
     for accuracy in events.Scalars("train/Accuracy"):
-        assert abs(accuracy.value * 16 - round(accuracy.value * 16)) < 1e-5, accuracy  # of a batch
+        assert abs(accuracy.value * 16 - round(accuracy.value * 16)) < 1e-5, accuracy  # a fraction of a batch of 16
     assert all(e.value > 0 for e in events.Scalars("gradient_norm"))
 
 
 def check_images(events):
     tags = set(events.Tags()["images"])
     assert tags == {"input/image/0", "input/image/1"}, tags
-    pictures = events.Images("input/image/0")
-    assert [e.step for e in pictures] == list(range(1, STEPS + 1))
-    for picture in pictures:
-        pixels = read_gray_png(picture.encoded_image_string)
-        bright = pixels == 230  # what was drawn: bytes come back as they were
+    images = events.Images("input/image/0")
+    assert [e.step for e in images] == list(range(1, STEPS + 1))
+    for image in images:
+        pixels = read_gray_png(image.encoded_image_string)
+        bright = pixels == 230  # the square of write_digits(): bytes are unchanged
         assert bright.sum() == 25 and pixels[~bright].max() < 40, pixels
 
 
@@ -97,9 +97,9 @@ def check_histograms(events, checkpoint):
     end_points = {t.removeprefix("activations/") for t in tags if t.startswith("activations/")}
     assert end_points == {"conv1", "pool1", "conv2", "pool2", "Flatten", "fc3", "dropout3",
                           "Logits", "Predictions"}, end_points
-    assert 0 < events.Scalars("sparsity/conv2")[-1].value < 1, "ReLU leaves some zeros"
+    assert 0 < events.Scalars("sparsity/conv2")[-1].value < 1, "ReLU must produce some zeros"
     predictions = events.Histograms("activations/Predictions")[-1].histogram_value
-    assert abs(predictions.sum - 16) < 1e-4, predictions  # one for each image
+    assert abs(predictions.sum - 16) < 1e-4, predictions  # a sum of 1 for each image
     with h5py.File(checkpoint) as file:
         found = {}
         file.visititems(lambda name, item: found.update({name: item[...]})
@@ -113,7 +113,7 @@ def check_histograms(events, checkpoint):
     assert all(g.num == 800 and g.max > g.min for g in gradients)
     squares = sum(events.Histograms(t)[-1].histogram_value.sum_squares for t in tags if t.startswith("gradients/"))
     norm = events.Scalars("gradient_norm")[-1].value
-    assert abs(squares ** 0.5 / norm - 1) < 1e-4, (squares, norm)  # neither has the loss scale in it
+    assert abs(squares ** 0.5 / norm - 1) < 1e-4, (squares, norm)  # neither contains the loss scale
 
 
 def check_hyper_parameters(folder):
@@ -150,8 +150,8 @@ def main():
         check_images(events)
         check_evaluations(read_events(run.train_dir / "eval"))
         check_histograms(events, run.train_dir / f"model.ckpt-{STEPS}.h5")
-        check_hyper_parameters(folder)  # of several runs, as people compare them
-    print("TensorBoard reads what a run records")
+        check_hyper_parameters(folder)  # the parent folder, as users compare several runs
+    print("TensorBoard reads what a run recorded")
 
 
 main()

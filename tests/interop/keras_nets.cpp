@@ -1,7 +1,8 @@
-// Runs nets on weights and images made by formula, for check_keras.py to repeat with Keras.
+// Runs nets, so that check_keras.py can compare the results with Keras. Images, and weights that
+// are not loaded, are computed by a formula.
 //
-//   keras_nets write FOLDER NET IMAGE_SIZE CLASSES   a checkpoint, FOLDER/NET.h5
-//   keras_nets load FOLDER NET IMAGE_SIZE CLASSES FILE   the net's weights from FILE, and a report
+//   keras_nets write FOLDER NET IMAGE_SIZE CLASSES       writes a checkpoint, FOLDER/NET.h5
+//   keras_nets load FOLDER NET IMAGE_SIZE CLASSES FILE   loads weights from FILE, prints a report
 //
 // Both write the images (N,H,W,C) to FOLDER/NET.images and the probabilities (N,K) to
 // FOLDER/NET.probabilities, as raw fp32.
@@ -54,17 +55,19 @@ class Net {
   VariableStore& store() { return *store_; }
 
   void FillByFormula() {
-    for (size_t v = 0; v < store_->places().size(); ++v) {
-      const VariableSlice& place = store_->places()[v];
-      store_->Write(static_cast<int>(v), golden::FormulaVariable(place.name, place.tf_shape, 1));
+    for (size_t v = 0; v < store_->variables().size(); ++v) {
+      const VariableSlice& variable = store_->variables()[v];
+      store_->Write(static_cast<int>(v),
+                    golden::FormulaVariable(variable.name, variable.tf_shape, 1));
     }
   }
 
-  // Of the variables that are not in the file or have another shape there, prints the names.
+  // Loads the weights. Prints the names of variables that the file lacks or has with another shape.
   void Load(const std::string& path) {
-    const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
+    const std::unique_ptr<io::WeightsSource> file = io::OpenWeights(path);
     std::vector<io::VariableSpec> wanted;
-    for (const VariableSlice& p : store_->places()) wanted.push_back({p.name, p.tf_shape});
+    for (const VariableSlice& variable : store_->variables())
+      wanted.push_back({variable.name, variable.tf_shape});
     const io::MappedWeights mapped(*file, wanted);
     for (const std::string& line : mapped.report()) fmt::print("{}\n", line);
     for (size_t v = 0; v < wanted.size(); ++v) {
@@ -81,16 +84,16 @@ class Net {
 
   void WriteCheckpoint(const std::string& path) {
     io::Checkpoint checkpoint{.step = 1, .keras = keras_};
-    checkpoint.keras->training =
-        train::MakeKerasTraining(optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
-    for (size_t v = 0; v < store_->places().size(); ++v) {
-      const VariableSlice& place = store_->places()[v];
-      std::vector<float> data(static_cast<size_t>(place.tf_shape.size()));
+    checkpoint.keras->training_config = train::MakeKerasTrainingConfig(
+        optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
+    for (size_t v = 0; v < store_->variables().size(); ++v) {
+      const VariableSlice& variable = store_->variables()[v];
+      std::vector<float> data(static_cast<size_t>(variable.tf_shape.size()));
       store_->Read(static_cast<int>(v), data);
-      checkpoint.variables.push_back({.name = place.name,
-                                      .shape = place.tf_shape,
+      checkpoint.variables.push_back({.name = variable.name,
+                                      .shape = variable.tf_shape,
                                       .data = std::move(data),
-                                      .trainable = place.trainable});
+                                      .trainable = variable.trainable});
     }
     io::WriteCheckpoint(checkpoint, path);
   }

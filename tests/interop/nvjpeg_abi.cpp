@@ -1,4 +1,4 @@
-// Compiled and never run: src/backend/nvjpeg/nvjpeg_abi.h beside NVIDIA's own headers.
+// Compares src/backend/nvjpeg/nvjpeg_abi.h with NVIDIA's own headers. It is compiled, never run.
 #include "src/backend/nvjpeg/nvjpeg_abi.h"
 
 #include <nvjpeg.h>
@@ -13,7 +13,7 @@
 
 namespace ours = carole::gpu_jpeg;
 
-// What a call looks like to a processor: how wide each argument is, and which are pointers.
+// The binary interface of a function: the sizes of its arguments, and which are pointers.
 template <typename Function>
 struct Call;
 template <typename Result, typename... Arguments>
@@ -74,7 +74,7 @@ static_assert(kSame<decltype(cuMemAlloc), driver::MemoryAllocate>);
 static_assert(kSame<decltype(cuMemFree), driver::MemoryFree>);
 static_assert(kSame<decltype(cuMemcpy2DAsync), driver::MemoryCopy2D>);
 
-// The functions are looked for by these versions' names.
+// nvjpeg.cpp looks up these versioned symbols. The headers must map the plain names to them.
 #define CAROLE_TEXT(name) CAROLE_TEXT_OF(name)
 #define CAROLE_TEXT_OF(name) #name
 constexpr std::string_view kNames[][2] = {

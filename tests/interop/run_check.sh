@@ -1,5 +1,5 @@
 #!/bin/sh
-# run_check.sh PYTHON SCRIPT [ARGUMENT...]: runs the script, or says that it is skipped (77 to ctest).
+# run_check.sh PYTHON SCRIPT [ARGUMENT...]: runs the script. Without PYTHON, exits with 77, which ctest counts as skipped.
 python=$1
 shift
 if [ ! -x "$python" ]; then

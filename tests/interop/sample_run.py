@@ -1,4 +1,4 @@
-"""A short training run of the real program on drawn pictures, for checks of what it leaves."""
+"""A short training run of the real program on generated images, for checks of the files that it writes."""
 import pathlib
 import struct
 import subprocess
@@ -7,13 +7,13 @@ import numpy as np
 
 
 def write_idx(path, values):
-    """MNIST's form: a magic number, the sizes, the bytes."""
+    """Writes MNIST's file format: a magic number, the dimensions, the bytes."""
     header = struct.pack(f">{1 + values.ndim}I", 0x800 + values.ndim, *values.shape)
     path.write_bytes(header + values.astype(np.uint8).tobytes())
 
 
 def write_digits(folder, stem, count):
-    """A bright square whose place tells the class."""
+    """Writes images with a bright square, whose position depends on the class."""
     labels = np.arange(count) % 10
     images = np.random.default_rng(count).integers(0, 40, (count, 28, 28))
     for image, label in zip(images, labels):
@@ -24,7 +24,7 @@ def write_digits(folder, stem, count):
 
 
 class SampleRun:
-    """Its data and train_dir lie in `folder`."""
+    """Runs carole with data and train_dir in `folder`."""
 
     def __init__(self, carole, folder):
         self.carole = carole

@@ -1,4 +1,4 @@
-// Writes small files of known content, which the Python checks of this folder read with the real
+// Writes small files of known content. The Python checks in this folder read them with the real
 // libraries.
 //
 //   write_samples checkpoint FOLDER | events FOLDER
@@ -50,9 +50,9 @@ void WriteEventSample(const std::string& folder) {
       0x00, 0xd1, 0x49, 0x20, 0x56, 0x00, 0x00, 0x00, 0x0b, 0x49, 0x44, 0x41, 0x54, 0x78,
       0xda, 0x63, 0x60, 0xf8, 0x0f, 0x00, 0x01, 0x02, 0x01, 0x00, 0xd1, 0x1a, 0xcb, 0x8f,
       0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
-  {  // of a run that was taken back behind its first step
-    EventWriter before(folder);
-    for (int step = 1; step < 60; ++step) before.AddScalar(step, "total_loss_1", 9.0f);
+  {  // an earlier run, which the next one repeats from step 1
+    EventWriter earlier(folder);
+    for (int step = 1; step < 60; ++step) earlier.AddScalar(step, "total_loss_1", 9.0f);
   }
   EventWriter writer(folder, 1);
   for (int step = 0; step < 5; ++step) {

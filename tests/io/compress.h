@@ -1,4 +1,4 @@
-// Compressed files for tests.
+// Compresses files for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace carole::io {
 
-// gzip (31), zlib (15) as zlib's windowBits.
+// Compresses with zlib. `window_bits` is zlib's windowBits: 31 makes gzip, 15 makes a zlib stream.
 inline std::string Compress(std::string_view bytes, int window_bits) {
   z_stream stream{};
   deflateInit2(&stream, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);

@@ -1,4 +1,4 @@
-// What tests of formats share: bytes to damage, and records to read.
+// Helpers for tests of file formats: bytes to damage, and records to read.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 
 namespace carole::io {
 
-// The bytes of a file, with verbs that damage them.
+// The bytes of a file, with functions that damage them.
 struct DamagedBytes {
   std::string bytes;
 
@@ -32,6 +32,7 @@ struct DamagedBytes {
   MemorySource Open(const std::string& name = "train-00012") const { return {name, bytes}; }
 };
 
+// The bytes of hexadecimal digits; spaces between bytes are ignored.
 inline std::string FromHex(std::string_view hex) {
   std::string bytes;
   for (size_t i = 0; i < hex.size(); i += 2) {
@@ -47,7 +48,7 @@ inline std::string ToHex(std::string_view bytes) {
   return hex;
 }
 
-// TFRecords of these strings.
+// The bytes of a TFRecord file with these records.
 inline std::string Records(const std::vector<std::string>& records) {
   std::string bytes;
   MemorySink sink(&bytes);
@@ -56,16 +57,16 @@ inline std::string Records(const std::vector<std::string>& records) {
   return bytes;
 }
 
-// A PNG with this label, as an Example.
-inline std::string PngExample(const ImageView& picture, int64_t label) {
+// A serialized Example with the image as PNG.
+inline std::string PngExample(const ImageView& image, int64_t label) {
   ExampleBuilder example;
-  example.Add("image/encoded", EncodePng(picture));
+  example.Add("image/encoded", EncodePng(image));
   example.Add("image/format", "png");
   example.Add("image/class/label", label);
   return example.Finish();
 }
 
-// A gray PNG whose pixels tell `number`, with this label, as an Example.
+// A serialized Example with a gray PNG. Its pixels depend on `number`, and pixel 0 is that number.
 inline std::string GrayExample(int number, int64_t label, int side = 28) {
   std::vector<uint8_t> pixels(static_cast<size_t>(side) * side);
   for (size_t i = 0; i < pixels.size(); ++i)

@@ -1,6 +1,6 @@
 // Collectives among processes:
 //   mpirun -np N carole_mpi_collectives CASE [ranks_per_host [deadline]]
-// Exit code 0 means that every rank is content; the faults' cases end as a real job would, and
+// Exit code 0 means that all ranks passed. Cases with faults end as a real job would;
 // tests/mpi/CMakeLists.txt says how.
 #include <fmt/core.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 namespace carole::testing {
 namespace {
 
-void SumWith(Communicator& c, const std::string& algorithm) {
+void CheckAlgorithm(Communicator& c, const std::string& algorithm) {
   c.SetAllReduce(algorithm);
   CheckAllCounts(c);
   CheckInFlight(c);
@@ -36,29 +36,31 @@ void Mismatch(Communicator& c) {
   c.AllReduce(data, {.what = "gradients"});
 }
 
-// After a few good steps rank `culprit` does `fault` between two buckets.
-void Fault(Communicator& c, const std::function<void()>& fault, int culprit = 1) {
+// Runs all-reduces. After 20 good steps, rank `faulty_rank` runs `fault` between two buckets.
+void RunWithFault(Communicator& c, const std::function<void()>& fault, int faulty_rank = 1) {
   const auto arena = c.AllocateArena(4 << 20);
   const std::span<float> data(reinterpret_cast<float*>(arena->data()), 1 << 20);
   for (int step = 0; step < 1000; ++step) {
     c.AllReduce(data.subspan(0, 1000), {.what = "gradients", .step = step, .bucket = 0});
-    if (step == 20 && c.rank() == culprit) fault();
+    if (step == 20 && c.rank() == faulty_rank) fault();
     c.AllReduce(data, {.what = "gradients", .step = step, .bucket = 1});
   }
 }
 
-// Rank 1 freezes in the middle of a sum.
+// Rank 1 freezes in the middle of an all-reduce.
 void FreezeInside(Communicator& c) {
   c.SetAllReduce("ring");
-  Fault(c, [] {
+  RunWithFault(c, [] {
     std::thread([] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the sum takes some 10 ms
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(2));  // the all-reduce takes about 10 ms
       raise(SIGSTOP);
     }).detach();
   });
 }
 
-// The same where MPI sums, which tells nobody and waits forever: 256 MB take some 50 ms or more.
+// Rank 1 freezes in the middle of MPI's own all-reduce, which reports nothing and waits forever.
+// 256 MB take at least about 50 ms.
 void FreezeInsideMpi(Communicator& c) {
   c.SetAllReduce("mpi");
   std::vector<float> data(64 << 20);
@@ -72,7 +74,7 @@ void FreezeInsideMpi(Communicator& c) {
   c.AllReduce(data, {.what = "gradients", .step = 1});
 }
 
-// Rank 1 freezes while it waits for rank 0, which comes then.
+// Rank 1 freezes while it waits for rank 0, which arrives later.
 void FreezeWaiting(Communicator& c) {
   if (c.rank() == 1) {
     std::thread([] {
@@ -86,8 +88,8 @@ void FreezeWaiting(Communicator& c) {
   for (;;) CheckAllReduce<float>(c, data);
 }
 
-// Sums that are checked in every step; rank 0 says that it has begun.
-void Steps(Communicator& c, int num_steps) {
+// Runs all-reduces and checks each. Rank 0 prints a line after the first.
+void RunSteps(Communicator& c, int num_steps) {
   std::vector<float> data(100'000);
   for (int step = 0; step < num_steps; ++step) {
     CheckAllReduce<float>(c, data);
@@ -98,46 +100,47 @@ void Steps(Communicator& c, int num_steps) {
   }
 }
 
-// 24 MB, which a slow link takes longer for than a deadline.
-void Large(Communicator& c) {
+// 24 MB, for which a slow link takes longer than the deadline.
+void LargeAllReduce(Communicator& c) {
   c.SetAllReduce("ring");
   std::vector<float> data(6'000'000);
   CheckAllReduce<float>(c, data);
 }
 
 const std::map<std::string, void (*)(Communicator&)> kCases = {
-    {"ring", [](Communicator& c) { SumWith(c, "ring"); }},
-    {"shared_memory", [](Communicator& c) { SumWith(c, "shared_memory"); }},
-    {"tree", [](Communicator& c) { SumWith(c, "tree"); }},
-    {"auto", [](Communicator& c) { SumWith(c, "auto"); }},
+    {"ring", [](Communicator& c) { CheckAlgorithm(c, "ring"); }},
+    {"shared_memory", [](Communicator& c) { CheckAlgorithm(c, "shared_memory"); }},
+    {"tree", [](Communicator& c) { CheckAlgorithm(c, "tree"); }},
+    {"auto", [](Communicator& c) { CheckAlgorithm(c, "auto"); }},
     {"bf16", CheckBf16},
-    {"hierarchical", [](Communicator& c) { SumWith(c, "hierarchical"); }},
+    {"hierarchical", [](Communicator& c) { CheckAlgorithm(c, "hierarchical"); }},
     {"mpi",
      [](Communicator& c) {
        // One process without a launcher has no MPI.
-       if (c.size() > 1) SumWith(c, "mpi");
+       if (c.size() > 1) CheckAlgorithm(c, "mpi");
      }},
     {"gather", CheckGatherAndBroadcast},
-    {"steps", [](Communicator& c) { Steps(c, 30); }},
-    {"endless", [](Communicator& c) { Steps(c, std::numeric_limits<int>::max()); }},
-    {"large", Large},
+    {"steps", [](Communicator& c) { RunSteps(c, 30); }},
+    {"endless", [](Communicator& c) { RunSteps(c, std::numeric_limits<int>::max()); }},
+    {"large", LargeAllReduce},
     {"mismatch", Mismatch},
-    {"freeze", [](Communicator& c) { Fault(c, [] { raise(SIGSTOP); }); }},
+    {"freeze", [](Communicator& c) { RunWithFault(c, [] { raise(SIGSTOP); }); }},
     {"freeze_inside", FreezeInside},
     {"freeze_inside_mpi", FreezeInsideMpi},
     {"freeze_waiting", FreezeWaiting},
     {"freeze_last",
      [](Communicator& c) {
-       Fault(
+       RunWithFault(
            c, [] { raise(SIGSTOP); }, c.size() - 1);
      }},
-    {"kill", [](Communicator& c) { Fault(c, [] { raise(SIGKILL); }); }},
+    {"kill", [](Communicator& c) { RunWithFault(c, [] { raise(SIGKILL); }); }},
     {"throw",
-     [](Communicator& c) { Fault(c, [] { throw DataError("[test] rank 1: bad data"); }); }},
-    {"quit", [](Communicator& c) { Fault(c, [] { std::_Exit(3); }); }},
+     [](Communicator& c) { RunWithFault(c, [] { throw DataError("[test] rank 1: bad data"); }); }},
+    {"quit", [](Communicator& c) { RunWithFault(c, [] { std::_Exit(3); }); }},
 };
 
-// As main() of carole does it: the communicator outlives the error, which ends the job everywhere.
+// Handles errors like main() of carole: the communicator outlives the error and aborts the job on
+// all ranks.
 int Main(int argc, char** argv) {
   const auto c = collectives::MakeMpiCommunicator(
       {.warn_seconds = 1,

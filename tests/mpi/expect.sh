@@ -1,17 +1,19 @@
 #!/bin/sh
-# expect.sh CODE SECONDS WORDS COMMAND...: runs the command and fails unless it ends with the exit code within the
-# time, with each line of WORDS, an extended regular expression, in its output ("" for any), and leaves no process behind.
+# expect.sh CODE SECONDS WORDS COMMAND...: runs the command and fails unless
+#   - it ends with exit code CODE within SECONDS,
+#   - its output matches each line of WORDS, which are extended regular expressions ("" matches any output), and
+#   - no process is left behind.
 code=$1 seconds=$2 words=$3
 shift 3
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 start=$(date +%s)
-# The variable is found again in the environment of whatever is left.
+# Processes that are left behind are found by this variable in their environment.
 env CAROLE_TEST_JOB="$log" timeout -s KILL $((seconds + 30)) "$@" >"$log" 2>&1
 got=$?
 took=$(($(date +%s) - start))
 cat "$log"
-for _ in $(seq 150); do # mpirun does not wait for those that it killed
+for _ in $(seq 150); do # mpirun does not wait for processes that it killed
   left=$(grep -lsz "^CAROLE_TEST_JOB=$log\$" /proc/[0-9]*/environ | wc -l)
   [ "$left" -gt 0 ] || break
   sleep 0.2

@@ -1,4 +1,4 @@
-// A job in which one rank's GPU cannot be connected to the others', while they wait for it:
+// A job in which one rank cannot load NCCL while the other ranks wait for it:
 //   mpirun -np N carole_mpi_nccl
 #include "collectives/nccl/loader.h"
 #include "src/commands/flags/flags.h"
@@ -7,9 +7,9 @@
 int main() {
   carole::commands::MachineFlags flags;
   flags.backend = "reference";
-  return carole::commands::RunJob(flags, [](carole::commands::Job& job) {
-    if (job.rank() == 1) carole::collectives::UseNccl(job.communicator(), {}, 30);
-    job.communicator().Barrier({.what = "first step"});
+  return carole::commands::RunAsRank(flags, [](carole::commands::RankContext& context) {
+    if (context.rank() == 1) carole::collectives::UseNccl(context.communicator(), {}, 30);
+    context.communicator().Barrier({.what = "first step"});
     return 0;
   });
 }

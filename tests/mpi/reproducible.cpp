@@ -1,6 +1,7 @@
-// Reproducible training among processes: `mpirun -np N carole_mpi_reproducible [ranks_per_host]`
-// trains on all ranks, then rank 0 alone, and compares the weights bit by bit. Exit code 0: they
-// are the same.
+// Reproducible training among processes:
+//   mpirun -np N carole_mpi_reproducible [ranks_per_host]
+// Trains on all ranks, then on rank 0 alone, and compares the weights bit by bit. Exit code 0 means
+// that they are equal.
 #include "src/train/reduction/reproducible.h"
 
 #include <fmt/core.h>
@@ -33,7 +34,7 @@ const Case kCases[] = {
 };
 
 std::vector<double> Train(collectives::Communicator& c, const Case& test) {
-  const train::Shards shards = train::CutIntoShards(kGlobalBatch / c.size(), c.size(), kShards);
+  const train::Shards shards = train::SplitIntoShards(kGlobalBatch / c.size(), c.size(), kShards);
   const auto backend = OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   train::TrainStep step(test.graph(shards.rows), *backend, c,
                         {.optimizer = "momentum",

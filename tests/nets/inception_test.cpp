@@ -1,5 +1,5 @@
-// What the recorded numbers of the Inception family do not show: Inception v4's structure, the
-// auxiliary heads, the first weights.
+// Properties of the Inception nets that the golden files do not cover: the structure of Inception
+// v4, the auxiliary heads, and the initializers.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ const Variable* Find(const Model& model, const std::string& name) {
   return nullptr;
 }
 
-// Of the trainable variables whose names contain `part`.
+// Returns the number of elements of the trainable variables whose names contain `part`.
 int64_t Parameters(const Model& model, const std::string& part) {
   int64_t sum = 0;
   for (const Variable& v : model.graph->variables()) {
@@ -31,7 +31,7 @@ int64_t Parameters(const Model& model, const std::string& part) {
   return sum;
 }
 
-TEST(InceptionV4, HasTheEndPointsOfThePaper) {
+TEST(InceptionV4, HasTheEndPointsAndShapesOfThePaper) {
   const Model model = Build("inception_v4");
   std::vector<std::string> want{"Conv2d_1a_3x3 149x32", "Conv2d_2a_3x3 147x32",
                                 "Conv2d_2b_3x3 147x64", "Mixed_3a 73x160",
@@ -54,7 +54,7 @@ TEST(InceptionV4, HasTheEndPointsOfThePaper) {
   EXPECT_THAT(got, ElementsAreArray(want));
 }
 
-TEST(Inception, AuxiliaryHeadsAreAlwaysBuiltAndLossesOnlyInTraining) {
+TEST(Inception, AuxiliaryHeadsAlwaysExistAndTheirLossesOnlyInTraining) {
   const std::pair<const char*, int64_t> nets[] = {
       {"inception_v3", 3'325'800}, {"inception_v4", 3'358'568}, {"inception_resnet_v2", 3'366'760}};
   for (const auto& [net, parameters] : nets) {
@@ -68,8 +68,9 @@ TEST(Inception, AuxiliaryHeadsAreAlwaysBuiltAndLossesOnlyInTraining) {
   }
 }
 
-// As in TF-Slim: v3 names the convolution over the whole map after its window, the others do not.
-TEST(Inception, AuxiliaryHeadsFollowTheSizeOfTheImages) {
+// The convolution over the whole map depends on the size of the images. As in TF-Slim, v3 names it
+// after its window, and the other nets do not.
+TEST(Inception, AuxiliaryHeadsDependOnTheImageSize) {
   const struct {
     const char* net;
     int64_t image_size;
@@ -87,7 +88,7 @@ TEST(Inception, AuxiliaryHeadsFollowTheSizeOfTheImages) {
   }
 }
 
-TEST(Inception, WeightsStartAsTfSlimDrawsThem) {
+TEST(Inception, HasTheInitializersOfTfSlim) {
   struct Case {
     const char *net, *variable;
     Initializer want;

@@ -1,5 +1,6 @@
-// What the golden files do not say or are too large for: names and shapes of all variables, drop
-// path (recorded runs have it switched off), sizes.
+// Properties of NASNet and PNASNet that the golden tests do not cover. Drop path was off in the
+// recorded runs. Other image sizes are built here. Golden files of the larger nets are too large
+// for tests/data/goldens, so the variables of these nets are checked by a hash.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,8 +17,9 @@ namespace {
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 
-// Names, shapes, order and flags of all variables in one number, recorded from the golden files.
-TEST(NasNet, VariablesAreThoseOfTheGoldenFiles) {
+// The hash covers names, shapes, order and flags of all variables. The values are those of the
+// golden files.
+TEST(NasNet, HasTheVariablesOfTheGoldenFiles) {
   const std::pair<const char*, uint64_t> recorded[] = {
       {"nasnet_cifar", 0x1168492a8d6a4920ULL},
       {"nasnet_mobile", 0x21ab8277fa903622ULL},
@@ -33,15 +35,14 @@ TEST(NasNet, VariablesAreThoseOfTheGoldenFiles) {
                                 v.l2_regularized),
                     got);
     }
-    EXPECT_EQ(got, want) << net
-                         << ": run the golden test of this net to see which variable differs";
+    EXPECT_EQ(got, want) << net << ": the golden test of this net shows which variable differs";
   }
 }
 
-// The cells of a net in the order in which they are built, with their drop paths.
+// The cells of a net that have drop path, in the order in which they are built.
 struct DropPaths {
   std::vector<std::string> cells;
-  std::vector<std::vector<DropoutAttributes>> paths;  // of each cell
+  std::vector<std::vector<DropoutAttributes>> paths;  // the drop paths of each cell
 };
 
 DropPaths DropPathsOf(const std::string& net, const ModelOptions& options) {
@@ -62,11 +63,11 @@ DropPaths DropPathsOf(const std::string& net, const ModelOptions& options) {
 
 struct Schedule {
   std::string net;
-  double keep;  // of the last cell
+  double keep;  // final keep probability in the last cell
   int64_t steps;
   bool stem_cells;
   int cells;
-  std::vector<int> reductions;  // cells behind a reduction cell
+  std::vector<int> reductions;  // numbers of the cells that come after a reduction cell
 };
 
 void PrintTo(const Schedule& schedule, std::ostream* out) { *out << schedule.net; }
@@ -104,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Nets, DropPath,
                                          Schedule{"pnasnet_large", 0.6, 250'000, true, 12, {}}),
                          [](const auto& info) { return info.param.net; });
 
-TEST(NasNet, DropsEveryOperationButIdentityWithBitsOfItsOwn) {
+TEST(NasNet, DropsEachOperationExceptIdentityIndependently) {
   const DropPaths got = DropPathsOf("nasnet_cifar", {.batch_size = 2, .training = true});
   std::set<int64_t> layers;
   for (size_t i = 0; i < got.cells.size(); ++i) {
@@ -117,7 +118,7 @@ TEST(NasNet, DropsEveryOperationButIdentityWithBitsOfItsOwn) {
   EXPECT_EQ(layers.size(), 18u * 8 + 2 * 9);
 }
 
-TEST(NasNet, HasNoDropPathWhereNothingIsDropped) {
+TEST(NasNet, HasNoDropPathForInferenceOrIfTheNetUsesNone) {
   const ModelOptions training{.batch_size = 2, .training = true};
   EXPECT_THAT(DropPathsOf("nasnet_mobile", training).cells, testing::IsEmpty());
   EXPECT_THAT(DropPathsOf("pnasnet_mobile", training).cells, testing::IsEmpty());
@@ -127,7 +128,7 @@ TEST(NasNet, HasNoDropPathWhereNothingIsDropped) {
       testing::IsEmpty());
 }
 
-TEST(NasNet, AuxiliaryHeadExistsInTrainingOnlyAtEverySize) {
+TEST(NasNet, AuxiliaryHeadExistsOnlyInTrainingAtAllSizes) {
   for (const char* name : {"nasnet_cifar", "nasnet_mobile", "pnasnet_mobile"}) {
     const NetEntry& net = FindNet(name);
     for (int64_t size : {net.min_image_size, net.min_image_size + 1, net.image_size + 37}) {
@@ -141,8 +142,8 @@ TEST(NasNet, AuxiliaryHeadExistsInTrainingOnlyAtEverySize) {
   }
 }
 
-// One pixel less leaves no window for the auxiliary head.
-TEST(NasNet, SmallestSizeIsThatOfTheAuxiliaryHead) {
+// With one pixel less, the map is smaller than the pooling window of the auxiliary head.
+TEST(NasNet, AuxiliaryHeadDeterminesTheSmallestSize) {
   for (const char* name : {"nasnet_cifar", "nasnet_mobile", "pnasnet_mobile"}) {
     NetEntry net = FindNet(name);
     const int64_t size = --net.min_image_size;

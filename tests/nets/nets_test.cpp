@@ -1,4 +1,5 @@
-// Every row of the table builds, has its number of parameters, and refuses what it cannot do.
+// Checks each row of the table of nets: it can be built, has the declared number of parameters, and
+// rejects unsupported options.
 #include "nets/nets.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +25,7 @@ std::string ErrorOf(const NetEntry& net, const ModelOptions& options) {
   return TextOf<UsageError>([&] { BuildModel(net, options); });
 }
 
-TEST_P(NetTable, HasItsParametersAndResults) {
+TEST_P(NetTable, HasTheDeclaredParametersAndShapes) {
   const NetEntry& net = GetParam();
   const Model model = BuildModel(net, {.batch_size = 2, .training = true});
   const Graph& graph = *model.graph;
@@ -45,7 +46,7 @@ TEST_P(NetTable, EveryTrainableVariableGetsAGradient) {
   }
 }
 
-TEST_P(NetTable, TakesTheSizesThatItNames) {
+TEST_P(NetTable, SupportsTheDeclaredImageSizes) {
   const NetEntry& net = GetParam();
   const int64_t large = std::min<int64_t>(net.max_image_size, net.image_size + 75);
   for (int64_t size : {net.min_image_size, large}) {
@@ -57,14 +58,14 @@ TEST_P(NetTable, TakesTheSizesThatItNames) {
   }
 }
 
-TEST_P(NetTable, RefusesOtherSizesAndNamesThoseThatWork) {
+TEST_P(NetTable, RejectsOtherImageSizesAndNamesThoseThatWork) {
   const NetEntry& net = GetParam();
   for (int64_t size : {net.min_image_size - 1, net.max_image_size + 1, int64_t{-1}}) {
-    if (size == 0) continue;  // 0 asks for the default
+    if (size == 0) continue;  // 0 means the default
     const std::string range = std::to_string(net.min_image_size) + " to " +
                               std::to_string(net.max_image_size) + " pixels";
     EXPECT_THAT(ErrorOf(net, {.image_size = size}),
-                AllOf(HasSubstr("[nets] " + std::string(net.name) + ": the image size"),
+                AllOf(HasSubstr("[nets] " + std::string(net.name) + ": unsupported image size"),
                       HasSubstr("got " + std::to_string(size)), HasSubstr(range)));
   }
 }
@@ -72,7 +73,7 @@ TEST_P(NetTable, RefusesOtherSizesAndNamesThoseThatWork) {
 INSTANTIATE_TEST_SUITE_P(AllNets, NetTable, testing::ValuesIn(kNets),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(BuildModel, RefusesBadCounts) {
+TEST(BuildModel, RejectsUnsupportedOptions) {
   const NetEntry& net = FindNet("lenet");
   EXPECT_THAT(ErrorOf(net, {.num_classes = 1}),
               AllOf(HasSubstr("number of classes"), HasSubstr("got 1, want 2 to 1048576")));
@@ -83,7 +84,7 @@ TEST(BuildModel, RefusesBadCounts) {
   EXPECT_THAT(ErrorOf(net, {.label_smoothing = 1.01}), HasSubstr("--label_smoothing"));
 }
 
-TEST(BuildModel, KeepsEndPointsOnlyWhenAsked) {
+TEST(BuildModel, KeepsEndPointsOnlyIfRequested) {
   const NetEntry& net = FindNet("lenet");
   const Model plain = BuildModel(net, {.batch_size = 1});
   EXPECT_EQ(plain.graph->end_points().size(), 9u);
@@ -96,7 +97,7 @@ TEST(BuildModel, KeepsEndPointsOnlyWhenAsked) {
   }
 }
 
-TEST(BuildModel, DropoutOnlyInTraining) {
+TEST(BuildModel, HasDropoutOnlyInTraining) {
   auto dropouts = [](const ModelOptions& options) {
     const Model model = BuildModel(FindNet("vgg_a"), options);
     std::vector<int64_t> layers;

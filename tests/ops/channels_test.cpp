@@ -1,5 +1,5 @@
-// Operations on channels, frames and gates: which gradients they have, what they refuse. Numbers
-// are checked by gradient_test.cpp.
+// Operations on channels (concatenation, scaling by channel, padding): which gradients they have,
+// and which shapes they reject. gradient_test.cpp checks the values of the gradients.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ int64_t CountNodes(const Graph& g, OpKind kind) {
                        [&](const Node& n) { return n.kind == kind; });
 }
 
-// Images need no gradient, so nothing is computed for them.
-TEST(ChannelOps, NoGradientWhereNoneIsWanted) {
+// The input images need no gradient.
+TEST(ChannelOps, ComputeOnlyTheGradientsThatAreNeeded) {
   Graph g(DType::kF64);
   Sketch s(g);
   const ValueId images = g.AddInput("images", {4, 2, 3, 3}, g.compute());
@@ -28,7 +28,7 @@ TEST(ChannelOps, NoGradientWhereNoneIsWanted) {
   EXPECT_EQ(CountNodes(g, OpKind::kScale), 0);
 }
 
-TEST(ChannelOps, FactorsAloneHaveAGradient) {
+TEST(ChannelOps, ComputeTheGradientOfTheFactorsAlone) {
   Graph g(DType::kF64);
   Sketch s(g);
   const ValueId images = g.AddInput("images", {4, 2, 1, 1}, g.compute());
@@ -42,13 +42,13 @@ TEST(ChannelOps, FactorsAloneHaveAGradient) {
   EXPECT_EQ(CountNodes(g, OpKind::kScaleChannelsBackward), 1);
 }
 
-TEST(ChannelOps, ConcatOfOneIsThatOne) {
+TEST(ChannelOps, ConcatOfOneInputReturnsIt) {
   Graph g;
   const ValueId x = g.AddInput("images", {1, 2, 3, 3}, g.compute());
   EXPECT_EQ(ops::Concat(g, {x}), x);
 }
 
-TEST(ChannelOps, RefuseShapesThatDoNotFit) {
+TEST(ChannelOps, RejectShapesThatDoNotFit) {
   Graph g;
   const ValueId x = g.AddInput("x", {2, 3, 4, 4}, g.compute());
   const ValueId smaller = g.AddInput("smaller", {2, 3, 4, 3}, g.compute());

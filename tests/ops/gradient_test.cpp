@@ -1,5 +1,6 @@
-// Every operation's gradient rule, through graph, autodiff and plan, against central differences in
-// double. What an operation reads are variables here, so that each of its gradients is checked.
+// The gradient rule of each operation, compared with central differences in double. The gradients
+// are computed by the whole program: graph, autodiff and plan. The inputs of the operation are
+// variables here, so that the gradient of each input is checked.
 #include <gtest/gtest.h>
 
 #include "tests/support/grad_check.h"
@@ -13,7 +14,8 @@ namespace {
 using Build = void (*)(Sketch& s);
 using Mode = Pool2dAttributes::Mode;
 
-// Every trainable variable of the graph that `build` makes, fused and not.
+// Checks the gradients of all trainable variables of the graph that `build` makes, with and without
+// fusion. `variables` is the number of trainable variables.
 void ExpectGradients(Build build, size_t variables, const RunContext& context = {}) {
   for (bool fuse : {false, true}) {
     SCOPED_TRACE(fuse ? "fused" : "as built");
@@ -119,14 +121,15 @@ TEST(OpGradient, BatchNormWithResidual) {
   ExpectGradients(BuildResidualNorm<false, true>, 5);
 }
 
-TEST(OpGradient, SumsOfGradientsMadeByBatchNorms) {
+TEST(OpGradient, SumsOfGradientsFusedIntoBatchNorm) {
   ExpectGradients(BuildUnits<Unit::kNormFirst>, 14);
   ExpectGradients(BuildUnits<Unit::kNormLast>, 14);
   ExpectGradients(BuildUnits<Unit::kLinear>, 14);
 }
 
-// Without a ReLU the residual's gradient is dy itself, which other ways then add to.
-TEST(OpGradient, BatchNormWithResidualOfSeveralReaders) {
+// Without a ReLU, the gradient of the residual is dy itself. Other operations that read the
+// residual then add to it.
+TEST(OpGradient, BatchNormWithAResidualThatOthersReadToo) {
   ExpectGradients(
       [](Sketch& s) {
         const ValueId x = s.Conv(s.Weight("x", {3, 4, 3, 2}), "conv", 4, 1);
@@ -139,7 +142,7 @@ TEST(OpGradient, BatchNormWithResidualOfSeveralReaders) {
 TEST(OpGradient, Relu6) {
   ExpectGradients(
       [](Sketch& s) {
-        // Values up to some 10: both ends of the ramp are reached.
+        // The values reach about 10, so both ends of the ramp are covered.
         const BatchNormAttributes narrow{.epsilon = 0};
         ValueId y = s.BatchNorm(s.Weight("x", {8, 3, 4, 4}), "norm", narrow);
         for (int i = 0; i < 2; ++i) y = s.Add(y, y);
@@ -198,7 +201,7 @@ TEST(OpGradient, DropPath) {
       3, {.seed = 3, .step = 4});
 }
 
-// Beyond 3 on both sides.
+// Values that go beyond -3 and 3, where hard activations are constant.
 ValueId WideX(Sketch& s) { return ops::Scale(s.graph, s.Weight("x", {2, 3, 3, 4}), 10); }
 
 TEST(OpGradient, ScaleAndHardActivations) {
@@ -235,8 +238,8 @@ TEST(OpGradient, ConcatAndPad2d) {
       5);
 }
 
-// Squeeze-excite, concatenation, the shifted half of a factorised reduction, drop path, a scaled
-// residual.
+// A net of squeeze-excite, concatenation, the shifted half of a factorized reduction, drop path and
+// a scaled residual.
 TEST(OpGradient, OperationsOnChannelsTogether) {
   ExpectGradients(
       [](Sketch& s) {
@@ -285,8 +288,8 @@ TEST(OpGradient, TwoLosses) {
       5);
 }
 
-// Rows whose weight is 0 have no part in loss and gradients.
-TEST(OpGradient, RowsWithoutWeight) {
+// Samples with weight 0 do not contribute to the loss and the gradients.
+TEST(OpGradient, IsZeroForSamplesWithoutWeight) {
   Graph g(DType::kF64);
   Sketch s(g);
   s.Loss(s.Weight("x", {3, 4}));

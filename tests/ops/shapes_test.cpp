@@ -1,4 +1,4 @@
-// Shapes of results, and what is said about shapes that cannot be.
+// The shapes that operations infer, and the errors for shapes that do not fit.
 #include <gmock/gmock.h>
 
 #include "src/core/error.h"
@@ -19,7 +19,7 @@ struct Fixture {
   ValueId m = g.AddInput("m", {2, 6}, DType::kF32);
 };
 
-TEST(OpShapes, Results) {
+TEST(OpShapes, AreInferred) {
   Fixture f;
   const Conv2dAttributes strided{.stride_h = 2, .stride_w = 3, .padding = {1, 0, 1, 2}};
   EXPECT_EQ(f.g.shape(f.s.Conv(f.x, "a", 8, 3, strided)), (Shape{2, 8, 3, 3}));
@@ -31,33 +31,34 @@ TEST(OpShapes, Results) {
   EXPECT_EQ(f.g.shape(f.s.Loss(f.m)), Shape{});
 }
 
-// Only training remembers which pixel was the largest.
-TEST(OpShapes, OptionalOutputs) {
+// For instance, max pooling stores the positions of the maxima only in training.
+TEST(OpShapes, OptionalOutputsExistOnlyIfNeeded) {
   Fixture f;
   f.s.Pool(f.x, {}, true);
   EXPECT_NE(f.g.nodes().back().outputs[1], kNone);
   f.s.Pool(f.x, {}, false);
   EXPECT_EQ(f.g.nodes().back().outputs[1], kNone);
   f.s.BatchNorm(f.x, "norm", {.training = false});
-  EXPECT_EQ(f.g.nodes().back().outputs[BatchNormPlaces::kMean], kNone);
+  EXPECT_EQ(f.g.nodes().back().outputs[BatchNormIndices::kMean], kNone);
 }
 
-TEST(OpShapes, ImagesThatAreTooSmallAreTheUsersMatter) {
+TEST(OpShapes, ImagesThatAreTooSmallAreUsageErrors) {
   Fixture f;
   EXPECT_THAT(
       [&] {
         f.s.Conv(f.x, "net/conv", 8, 7, {.padding = {0, 0, 1, 0}});
       },
       ThrowsMessage<UsageError>(
-          StrEq("[graph] net/conv: the image is too small here: got 5x7 pixels, want at "
+          StrEq("[graph] net/conv: the input of this layer is too small: got 5x7 pixels, want at "
                 "least 7x7; use a larger --train_image_size")));
   f.g.SetScope("net/pool");
-  EXPECT_THAT([&] { f.s.Pool(f.x, {.window_h = 6, .window_w = 2}); },
-              ThrowsMessage<UsageError>(HasSubstr(
-                  "net/pool: the image is too small here: got 5x7 pixels, want at least 6x2")));
+  EXPECT_THAT(
+      [&] { f.s.Pool(f.x, {.window_h = 6, .window_w = 2}); },
+      ThrowsMessage<UsageError>(HasSubstr(
+          "net/pool: the input of this layer is too small: got 5x7 pixels, want at least 6x2")));
 }
 
-TEST(OpShapes, MismatchesAreOurMistake) {
+TEST(OpShapes, MismatchesAreInternalErrors) {
   auto expect = [](auto call, const char* text) {
     Fixture f;
     f.g.SetScope("here");
@@ -87,7 +88,8 @@ TEST(OpShapes, MismatchesAreOurMistake) {
   expect([](Fixture& f) { f.s.Add(f.x, f.m); }, "add: got [2,4,5,7], want [2,6]");
   expect([](Fixture& f) { ops::Reshape(f.g, f.m, {2, 7}); }, "reshape to [2,7]: got 14, want 12");
   expect([](Fixture& f) { ops::Softmax(f.g, f.x); }, "softmax of [2,4,5,7]");
-  expect([](Fixture& f) { ops::Dropout(f.g, f.x, {.keep = 0}); }, "dropout keeps 0");
+  expect([](Fixture& f) { ops::Dropout(f.g, f.x, {.keep = 0}); },
+         "dropout with keep probability 0");
   expect([](Fixture& f) { ops::SoftmaxCrossEntropy(f.g, f.m, f.m, f.m, {}); },
          "labels: got [2,6], want [2]");
   expect(

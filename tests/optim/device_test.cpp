@@ -1,5 +1,6 @@
-// Optimizers and moving averages on memory that the host cannot touch, by the CUDA backend's own
-// kernels, against those of the host.
+// Optimizers and moving averages in device memory, compared with those in host memory. The kernels
+// are those of the CUDA backend; an emulation runs them on the CPU. WalledBackend makes the memory
+// inaccessible to the host.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ std::vector<float> Formula(const std::string& name) {
   return values;
 }
 
-// Weights and gradients in a backend's memory.
+// Weights, gradients and 16-bit copies of the weights in a backend's memory.
 class Problem {
  public:
   explicit Problem(std::unique_ptr<Backend> backend)
@@ -53,7 +54,8 @@ class Problem {
     return MovingAverages(0.9, DType::kF32, {std::span(weights_.get(), kBytes)}, *backend_);
   }
 
-  // The regularization loss.
+  // Does a step with gradients that depend on its number. Returns the sum of squares of the
+  // regularized weights.
   double Step(Optimizer& optimizer, int step) const {
     Write(gradients_, Formula("g" + std::to_string(step)));
     optimizer.BeginStep(0.1);
@@ -104,8 +106,9 @@ std::unique_ptr<Backend> MakeDevice() {
   return std::make_unique<testing::WalledBackend>(testing::MakeEmulatedCudaBackend(1));
 }
 
-// The rules are the same code: the same bits, but where a norm, whose squares are added in another
-// order, goes into a rate.
+// Expects the same weights and slots after three steps. Host and device compile the same rules, so
+// the results are equal bit by bit. The exceptions are clipping and lars: the device adds the
+// squares of a norm in another order.
 void ExpectSame(std::string_view name, const OptimizerOptions& options) {
   const Problem host(MakeReferenceBackend(1)), device(MakeDevice());
   Optimizer a = host.Make(name, options), b = device.Make(name, options);
@@ -127,7 +130,7 @@ void ExpectSame(std::string_view name, const OptimizerOptions& options) {
   }
 }
 
-TEST(DeviceOptimizerTest, WeightsCopiesAreThoseThatACastMakes) {
+TEST(DeviceOptimizerTest, CopiesOfWeightsEqualCastWeights) {
   const Problem device(MakeDevice());
   for (const OptimizerEntry& entry : kOptimizers) {
     Optimizer optimizer = device.Make(entry.name, {.weight_decay = 0.01});
@@ -143,7 +146,7 @@ TEST(DeviceOptimizerTest, WeightsCopiesAreThoseThatACastMakes) {
   }
 }
 
-TEST(DeviceOptimizerTest, EveryRuleDoesWhatTheHostsDoes) {
+TEST(DeviceOptimizerTest, EveryRuleGivesTheResultOfTheHost) {
   for (const OptimizerEntry& entry : kOptimizers) {
     SCOPED_TRACE(entry.name);
     ExpectSame(entry.name, {.weight_decay = 0.01});
@@ -153,7 +156,7 @@ TEST(DeviceOptimizerTest, EveryRuleDoesWhatTheHostsDoes) {
   ExpectSame("ftrl", {.ftrl_learning_rate_power = -0.4, .ftrl_l1 = 0.01, .ftrl_l2 = 0.1});
 }
 
-TEST(DeviceOptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
+TEST(DeviceOptimizerTest, ChangesNothingIfAGradientOrTheLossIsNotFinite) {
   const Problem device(MakeDevice());
   Optimizer optimizer = device.Make("momentum", {});
   const DeviceMemory loss = device.backend().Allocate(sizeof(float));
@@ -177,8 +180,8 @@ TEST(DeviceOptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
   EXPECT_NE(device.weights(), before);
 }
 
-// Steps are begun before it is known how the last one ended.
-TEST(DeviceOptimizerTest, StepThatContinuesOneThatWasNotAppliedIsNotAppliedEither) {
+// A step starts before it is known whether the previous one was applied.
+TEST(DeviceOptimizerTest, StepThatContinuesASkippedStepIsSkippedToo) {
   for (const bool on_host : {true, false}) {
     const Problem problem(on_host ? MakeReferenceBackend(1) : MakeDevice());
     Optimizer optimizer = problem.Make("momentum", {});
@@ -217,7 +220,7 @@ class Flag {
   const DeviceMemory memory_;
 };
 
-TEST(DeviceMovingAveragesTest, DoWhatTheHostsDo) {
+TEST(DeviceMovingAveragesTest, EqualThoseOfTheHost) {
   const Problem host(MakeReferenceBackend(1)), device(MakeDevice());
   MovingAverages a = host.MakeAverages(), b = device.MakeAverages();
   const Flag applied(device.backend());
@@ -237,7 +240,7 @@ TEST(DeviceMovingAveragesTest, DoWhatTheHostsDo) {
   EXPECT_EQ(device.Read(b.shadow(0).data()), Formula("w3"));
 }
 
-TEST(DeviceArenaMathTest, CopiesUnlessAFlagIsSet) {
+TEST(DeviceArenaMathTest, CopiesUnlessTheFlagIsSet) {
   const Problem device(MakeDevice());
   const Flag flag(device.backend());
   const DeviceMemory other = device.backend().Allocate(kCount * sizeof(float));
@@ -250,7 +253,7 @@ TEST(DeviceArenaMathTest, CopiesUnlessAFlagIsSet) {
   }
 }
 
-TEST(DeviceArenaMathTest, HashesAreOfBitsAndPlaces) {
+TEST(DeviceArenaMathTest, HashesDependOnBitsAndIndices) {
   const Problem device(MakeDevice());
   const std::vector<Segment> ranges = {{0, 1}, {16, 64}, {64, 9000}, {7, 7}};
   const auto hashes = [&] {

@@ -18,7 +18,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(LearningRateTest, FollowsTheRecordedSchedulesExactly) {
+TEST(LearningRateTest, EqualsTheRecordedSchedulesExactly) {
   const json recorded = json::parse(std::ifstream(TestData() + "/optimizers.json"));
   ASSERT_GE(recorded["schedules"].size(), 8u);
   for (const json& s : recorded["schedules"]) {
@@ -41,8 +41,9 @@ TEST(LearningRateTest, FollowsTheRecordedSchedulesExactly) {
   }
 }
 
-// The ImageNet ResNet's: the old rate at the boundary, the new one behind it.
-TEST(LearningRateTest, PiecesEndAtTheirBoundaries) {
+// The schedule of the official ImageNet ResNet. The step at a boundary still has the old rate; the
+// next one has the new rate.
+TEST(LearningRateTest, PiecewiseChangesAfterTheBoundary) {
   for (const auto& [batch, replicas, boundaries] :
        {std::tuple{32, 1, std::vector<int64_t>{1201094, 2402188, 3202917, 3603282}},
         {128, 1, {300273, 600547, 800729, 900820}},
@@ -62,7 +63,7 @@ TEST(LearningRateTest, PiecesEndAtTheirBoundaries) {
   }
 }
 
-TEST(LearningRateTest, CosineFallsToTheEndRate) {
+TEST(LearningRateTest, CosineDecaysToTheEndRate) {
   const LearningRate rate({.type = "cosine",
                            .learning_rate = 0.5,
                            .end_learning_rate = 0.1,
@@ -77,8 +78,8 @@ TEST(LearningRateTest, CosineFallsToTheEndRate) {
   EXPECT_FLOAT_EQ(rate.At(1000), 0.1f);
 }
 
-// 50000 / (12 * 50) * 2.4 is a bit below 200.
-TEST(LearningRateTest, EpochsAreDividedAsTfSlimDoes) {
+// 50000 / (12 * 50) * 2.4 is slightly less than 200. TF-Slim divides twice and gets 200.
+TEST(LearningRateTest, RoundsDecayStepsAsTfSlimDoes) {
   const LearningRate rate({.type = "exponential",
                            .num_epochs_per_decay = 2.4,
                            .num_samples = 50000,
@@ -87,9 +88,9 @@ TEST(LearningRateTest, EpochsAreDividedAsTfSlimDoes) {
   EXPECT_EQ(rate.decay_steps(), 200);
 }
 
-// TensorFlow's graph optimizer multiplies by 1 / 41 before it takes the floor, in fp32: as of 2.21
-// a rate of 0.94 is taken so many times.
-TEST(LearningRateTest, DecaysWhereTensorFlowDoes) {
+// TensorFlow's graph optimizer multiplies by 1/41 in fp32 before it takes the floor. kDecays is how
+// often TensorFlow 2.21 has applied the factor 0.94 at the steps 0, 41, 82, ...
+TEST(LearningRateTest, DecaysAtTheStepsAtWhichTensorFlowDoes) {
   const LearningRate rate({.type = "exponential",
                            .learning_rate = 1,
                            .decay_factor = 0.94,
@@ -103,74 +104,74 @@ TEST(LearningRateTest, DecaysWhereTensorFlowDoes) {
   EXPECT_FLOAT_EQ(rate.At(42), 0.94f);
 }
 
-TEST(LearningRateTest, GrowsWithTheGlobalBatchAfterWarmUp) {
+TEST(LearningRateTest, IsScaledToTheGlobalBatchAndWarmsUp) {
   const LearningRate rate({.type = "fixed",
                            .learning_rate = 0.1,
                            .warmup_epochs = 2,
-                           .scale_batch = 256,
+                           .base_batch = 256,
                            .num_samples = 10240,
                            .batch_size = 256,
                            .replicas_to_aggregate = 4,
                            .ranks = 4});
   EXPECT_FLOAT_EQ(static_cast<float>(rate.base()), 0.4f);
   EXPECT_EQ(rate.At(0), 0.0f);
-  EXPECT_FLOAT_EQ(rate.At(10), 0.2f);  // of 20 steps
+  EXPECT_FLOAT_EQ(rate.At(10), 0.2f);  // warm-up takes 20 steps
   EXPECT_FLOAT_EQ(rate.At(20), 0.4f);
   EXPECT_FLOAT_EQ(rate.At(21), 0.4f);
 }
 
-TEST(LearningRateTest, SaysWhatItDoes) {
-  const LearningRateOptions usual{.learning_rate = 0.5,
-                                  .end_learning_rate = 0.25,
-                                  .num_epochs_per_decay = 1,
-                                  .boundaries = {1},
-                                  .factors = {1, 0.5},
-                                  .num_samples = 64,
-                                  .batch_size = 32};
+TEST(LearningRateTest, DescribesTheSchedule) {
+  const LearningRateOptions common{.learning_rate = 0.5,
+                                   .end_learning_rate = 0.25,
+                                   .num_epochs_per_decay = 1,
+                                   .boundaries = {1},
+                                   .factors = {1, 0.5},
+                                   .num_samples = 64,
+                                   .batch_size = 32};
   const std::pair<const char*, const char*> types[] = {
       {"fixed", "0.5, fixed"},
       {"exponential", "0.5, times 0.94 every 2 steps (decay_steps)"},
       {"polynomial", "0.5, polynomial to 0.25 in 2 steps (decay_steps)"},
       {"cosine", "0.5, cosine to 0.25 in 2 steps (decay_steps)"},
-      {"piecewise", "0.5, times 0.5 behind step 2"}};
+      {"piecewise", "0.5, times 0.5 after step 2"}};
   for (const auto& [type, text] : types) {
-    LearningRateOptions options = usual;
+    LearningRateOptions options = common;
     options.type = type;
     EXPECT_EQ(LearningRate(options).Describe(options), text);
   }
 }
 
-TEST(LearningRateTest, NeverFallsBelowZero) {
+TEST(LearningRateTest, RejectsOptionsThatGiveNegativeRates) {
   const std::pair<const char*, LearningRateOptions> cases[] = {
       {"end_learning_rate", {.type = "fixed", .end_learning_rate = -0.1}},
       {"learning_rate_decay_factor", {.type = "fixed", .decay_factor = -0.5}},
       {"learning_rate_factors", {.type = "fixed", .factors = {1, -1}}},
       {"warmup_epochs", {.type = "fixed", .warmup_epochs = -1}}};
   for (const auto& [flag, options] : cases) {
-    EXPECT_THAT(
-        [&] { LearningRate rate(options); },
-        ThrowsMessage<UsageError>(HasSubstr(std::string("--") + flag + ": makes no sense")));
+    EXPECT_THAT([&] { LearningRate rate(options); },
+                ThrowsMessage<UsageError>(HasSubstr(std::string("--") + flag + ": out of range")));
   }
 }
 
-TEST(LearningRateTest, BadFlagsAreNamed) {
-  EXPECT_THAT([] { LearningRate({.type = "piecewise", .boundaries = {1}, .factors = {1}}); },
-              ThrowsMessage<UsageError>(HasSubstr("--learning_rate_factors")));
+TEST(LearningRateTest, ErrorsNameTheFlag) {
+  EXPECT_THAT(
+      [] { LearningRate({.type = "piecewise", .boundaries = {1}, .factors = {1}}); },
+      ThrowsMessage<UsageError>(HasSubstr("--learning_rate_factors: wrong number of factors")));
   EXPECT_THAT(
       [] {
         LearningRate({.type = "piecewise", .boundaries = {2, 1}, .factors = {1, 1, 1}});
       },
-      ThrowsMessage<UsageError>(HasSubstr("do not ascend")));
+      ThrowsMessage<UsageError>(HasSubstr("not in ascending order")));
   EXPECT_THAT([] { LearningRate({.type = "linear"}); },
               ThrowsMessage<UsageError>(HasSubstr("--learning_rate_decay_type")));
   EXPECT_THAT([] { LearningRate({.num_samples = 10, .batch_size = 32}); },
               ThrowsMessage<UsageError>(HasSubstr("--num_epochs_per_decay")));
-  const LearningRateOptions for_ever{
+  const LearningRateOptions never_decays{
       .learning_rate = 0.5, .num_epochs_per_decay = 1e30, .num_samples = 10};
-  EXPECT_EQ(LearningRate(for_ever).At(1000), 0.5f);
+  EXPECT_EQ(LearningRate(never_decays).At(1000), 0.5f);
   for (const double rate : {-0.1, std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_THAT(([=] { LearningRate({.type = "fixed", .learning_rate = rate}); }),
-                ThrowsMessage<UsageError>(HasSubstr("--learning_rate: makes no sense")));
+                ThrowsMessage<UsageError>(HasSubstr("--learning_rate: out of range")));
   }
   EXPECT_EQ(LearningRate({.type = "fixed", .learning_rate = 0.5}).At(7), 0.5f);
 }

@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-float FormulaU(std::string_view name, size_t i) {
+// Value number i of the recorded variable or gradient of this name (tests/golden/formula.h).
+float FormulaValue(std::string_view name, size_t i) {
   return static_cast<float>(golden::Uniform(Fnv1a64(name), i));
 }
 
@@ -29,18 +30,18 @@ std::vector<float> Shadow(const MovingAverages& averages) {
   return {data, data + averages.shadow(0).size() / sizeof(float)};
 }
 
-TEST(MovingAveragesTest, FollowTheRecordedOnes) {
+TEST(MovingAveragesTest, EqualTheRecordedOnes) {
   const json recorded = json::parse(std::ifstream(TestData() + "/optimizers.json"));
   ASSERT_GE(recorded["moving_averages"].size(), 2U);
   for (const json& row : recorded["moving_averages"]) {
     std::vector<float> values;
-    for (size_t i = 0; i < 5; ++i) values.push_back(FormulaU("var", i));
+    for (size_t i = 0; i < 5; ++i) values.push_back(FormulaValue("var", i));
     MovingAverages averages(row["decay"], DType::kF32, {Bytes(values)}, *backend);
     averages.Reset();
     for (const json& step : row["rows_step_shadow"]) {
       const int64_t done = step[0];
       const std::string grad = "grad/" + std::to_string(done - 1);
-      for (size_t i = 0; i < 5; ++i) values[i] -= 0.1F * FormulaU(grad, i);
+      for (size_t i = 0; i < 5; ++i) values[i] -= 0.1F * FormulaValue(grad, i);
       averages.Update(done, nullptr);
       const std::vector<float> shadow = Shadow(averages);
       for (size_t i = 0; i < 5; ++i)
@@ -49,7 +50,7 @@ TEST(MovingAveragesTest, FollowTheRecordedOnes) {
   }
 }
 
-TEST(MovingAveragesTest, SwapPutsThemInPlaceOfTheVariables) {
+TEST(MovingAveragesTest, SwapExchangesThemWithTheVariables) {
   std::vector<float> values = {1, 2, 3};
   MovingAverages averages(0.5, DType::kF32, {Bytes(values)}, *backend);
   averages.Reset();
@@ -59,7 +60,7 @@ TEST(MovingAveragesTest, SwapPutsThemInPlaceOfTheVariables) {
   EXPECT_EQ(Shadow(averages), (std::vector<float>{4, 5, 6}));
 }
 
-TEST(MovingAveragesTest, DecayMustMakeSense) {
+TEST(MovingAveragesTest, RejectsADecayThatIsOutOfRange) {
   EXPECT_THROW(MovingAverages(1.01, DType::kF32, {}, *backend), UsageError);
   EXPECT_THROW(MovingAverages(-0.5, DType::kF32, {}, *backend), UsageError);
 }

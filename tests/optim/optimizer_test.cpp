@@ -19,7 +19,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-double FormulaU(std::string_view name, size_t i) { return golden::Uniform(Fnv1a64(name), i); }
+// Value number i of the recorded variable or gradient of this name (tests/golden/formula.h).
+double FormulaValue(std::string_view name, size_t i) { return golden::Uniform(Fnv1a64(name), i); }
 
 const json& Recorded() {
   static const json recorded = json::parse(std::ifstream(TestData() + "/optimizers.json"));
@@ -45,6 +46,7 @@ OptimizerOptions OptionsOf(const json& row) {
   return o;
 }
 
+// Weights and gradients, and optimizers of them.
 template <typename T>
 struct Problem {
   explicit Problem(size_t count) : weights(count), gradients(count) {}
@@ -64,22 +66,24 @@ struct Problem {
   std::unique_ptr<Backend> backend;  // of the last optimizer
 };
 
-// Weights after each of ten steps of the recorded problem, repeated over `count` elements so that
-// vectors are filled, and the final slots.
+// Runs ten steps of the recorded problem. Keeps the weights after each step and the final slots.
+// The five elements of the recording are repeated up to `count`, so that vector registers are
+// filled.
 template <typename T>
 struct Trajectory {
   Trajectory(const json& row, size_t count) : problem(count) {
     for (size_t i = 0; i < count; ++i)
-      problem.weights[i] = static_cast<float>(FormulaU("var", i % 5));
+      problem.weights[i] = static_cast<float>(FormulaValue("var", i % 5));
     Optimizer optimizer =
         problem.Make(row["optimizer"].template get<std::string>(), OptionsOf(row));
-    // TensorFlow's ftrl, and it alone, rounds the rate in a graph of doubles.
+    // TensorFlow's ftrl rounds the learning rate to fp32 even in a graph of doubles. No other
+    // optimizer does.
     const double exact_rate = row["params"]["learning_rate"];
     const double rate = row["optimizer"] == "ftrl" ? static_cast<float>(exact_rate) : exact_rate;
     for (int step = 0; step < 10; ++step) {
       const std::string name = "grad/" + std::to_string(step);
       for (size_t i = 0; i < count; ++i)
-        problem.gradients[i] = static_cast<float>(FormulaU(name, i % 5));
+        problem.gradients[i] = static_cast<float>(FormulaValue(name, i % 5));
       optimizer.BeginStep(rate);
       optimizer.Update();
       optimizer.EndStep();
@@ -96,7 +100,7 @@ struct Trajectory {
   std::map<std::string, std::vector<T>> slots;
 };
 
-// The recording's names of our slots.
+// The names that our slots have in the recording.
 const std::map<std::string, std::string> kRecordedSlots = {
     {"Momentum", "momentum"},  {"RMSProp", "rms"},
     {"RMSProp_1", "momentum"}, {"Adam", "m"},
@@ -104,14 +108,14 @@ const std::map<std::string, std::string> kRecordedSlots = {
     {"Adadelta", "accum"},     {"Adadelta_1", "accum_update"},
     {"Ftrl", "accum"},         {"Ftrl_1", "linear"}};
 
-constexpr size_t kCount = 67;  // full vectors and a rest, on every CPU
+constexpr size_t kCount = 67;  // some full vectors and a remainder, on every CPU
 
 class RecordedOptimizer : public ::testing::TestWithParam<size_t> {
  protected:
   const json& row() const { return Recorded()["optimizers"][GetParam()]; }
 };
 
-TEST_P(RecordedOptimizer, DoubleFollowsEveryStep) {
+TEST_P(RecordedOptimizer, EqualsTheRecordingInDouble) {
   const Trajectory<double> t(row(), kCount);
   for (int step = 0; step < 10; ++step) {
     for (size_t i = 0; i < kCount; ++i) {
@@ -129,10 +133,10 @@ TEST_P(RecordedOptimizer, DoubleFollowsEveryStep) {
   EXPECT_EQ(t.slots.size(), row()["slots_final_f64"].size());
 }
 
-TEST_P(RecordedOptimizer, FloatFollowsEveryStep) {
+TEST_P(RecordedOptimizer, EqualsTheRecordingInFloat) {
   const Trajectory<float> t(row(), kCount);
-  // A few roundings of values around 1 for each step. Ftrl divides differences of large sums by the
-  // rate, which magnifies them.
+  // The tolerance is a few roundings of values around 1 per step. It is larger for ftrl, which
+  // divides differences of large sums by the learning rate and so magnifies rounding errors.
   const bool ftrl = row()["optimizer"] == "ftrl";
   for (int step = 0; step < 10; ++step) {
     for (size_t i = 0; i < kCount; ++i) {
@@ -151,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(All, RecordedOptimizer,
                                   row["set"].get<std::string>();
                          });
 
-TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndFirstValues) {
+TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndInitialValues) {
   const std::map<std::string, std::vector<std::pair<std::string, double>>> want = {
       {"sgd", {}},
       {"momentum", {{"Momentum", 0}}},
@@ -175,7 +179,7 @@ TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndFirstValues) {
   }
 }
 
-TEST(OptimizerTest, AdamKeepsItsPowers) {
+TEST(OptimizerTest, AdamKeepsTheBetaPowers) {
   Problem<float> problem(16);
   Optimizer optimizer = problem.Make("adam", {});
   ASSERT_EQ(optimizer.scalars().size(), 2u);
@@ -205,7 +209,8 @@ TEST(OptimizerTest, NesterovLooksAhead) {
   }
 }
 
-// Two steps by hand: |w| = 5, then each variable's rate is 0.5 * |w| / (|g| + 0.1 * |w|) of 2.
+// Two steps computed by hand. The learning rate of a variable is 2 * 0.5 * |w| / (|g| + 0.1 * |w|).
+// For the first variable |w| = 5 and |g| = 2.
 TEST(OptimizerTest, LarsGivesEachVariableItsOwnRate) {
   Problem<double> problem(6);
   problem.weights = {3, 4, 30, 40, 1, 0};
@@ -219,7 +224,8 @@ TEST(OptimizerTest, LarsGivesEachVariableItsOwnRate) {
   const std::vector<double> once = {3 - first * 0.3,       4 - first * 2.4, 30 - second * 11,
                                     40 - second * (6 + 4), 1 - 2.0,         0};
   for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(problem.weights[i], once[i], 1e-7) << i;
-  problem.gradients = {0, 0, 0, 0, 0, 0};  // no gradient: the step's own rate, and momentum
+  // Without gradients, the rate is that of the step, and momentum continues.
+  problem.gradients = {0, 0, 0, 0, 0, 0};
   const std::vector<double> before = problem.weights;
   optimizer.BeginStep(2);
   optimizer.Update();
@@ -228,7 +234,7 @@ TEST(OptimizerTest, LarsGivesEachVariableItsOwnRate) {
   EXPECT_NEAR(problem.weights[4], before[4] - 0.5 * 2.0, 1e-7);
 }
 
-TEST(OptimizerTest, LongGradientsAreCutToTheNorm) {
+TEST(OptimizerTest, ClipsToTheGlobalNorm) {
   for (double clip : {10.0, 2.5}) {
     Problem<double> problem(4);
     problem.weights = {1, 1, 1, 1};
@@ -236,7 +242,7 @@ TEST(OptimizerTest, LongGradientsAreCutToTheNorm) {
     Optimizer optimizer =
         problem.Make("sgd", {.weight_decay = 0.1, .clip_gradient_norm = clip}, {{0, 2}});
     optimizer.BeginStep(0.1);
-    EXPECT_THROW(optimizer.Update(), InternalError);  // the norm is not known yet
+    EXPECT_THROW(optimizer.Update(), InternalError);  // nothing was inspected yet
     optimizer.Inspect(2, 4);
     optimizer.Inspect(0, 2);
     EXPECT_NEAR(GradientNorm(optimizer.Sums(), 1), 5, 1e-12);
@@ -248,7 +254,7 @@ TEST(OptimizerTest, LongGradientsAreCutToTheNorm) {
   }
 }
 
-TEST(OptimizerTest, NormTellsWhatIsNotFinite) {
+TEST(OptimizerTest, NormIsFiniteOnlyIfAllGradientsAre) {
   constexpr int64_t kSize = 9001;
   for (int threads : {1, 3}) {
     Problem<float> problem(kSize);
@@ -258,7 +264,7 @@ TEST(OptimizerTest, NormTellsWhatIsNotFinite) {
       optimizer.Inspect(0, kSize);
       return GradientNorm(optimizer.Sums(), 1);
     };
-    problem.gradients.assign(kSize, 3e38F);  // large, but numbers
+    problem.gradients.assign(kSize, 3e38F);  // large but finite
     EXPECT_NEAR(norm(), 3e38 * std::sqrt(9001.0), 1e33);
     problem.gradients[8999] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_FALSE(std::isfinite(norm()));
@@ -270,14 +276,14 @@ TEST(OptimizerTest, NormTellsWhatIsNotFinite) {
 template <typename T>
 void FillRandomly(Problem<T>& problem) {
   for (size_t i = 0; i < problem.weights.size(); ++i) {
-    problem.weights[i] = static_cast<T>(FormulaU("w", i));
-    problem.gradients[i] = static_cast<T>(FormulaU("g", i));
+    problem.weights[i] = static_cast<T>(FormulaValue("w", i));
+    problem.gradients[i] = static_cast<T>(FormulaValue("g", i));
   }
 }
 
-TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
+TEST(OptimizerTest, RegularizationIsAddedToTheGradientAndReported) {
   for (const OptimizerEntry& entry : kOptimizers) {
-    if (entry.name == "lars") continue;  // its rates depend on what is regularized
+    if (entry.name == "lars") continue;  // its rates depend on which weights are regularized
     const OptimizerOptions options{.weight_decay = 0.01};
     Problem<double> plain(9000), explicit_l2(9000);
     FillRandomly(plain);
@@ -303,8 +309,8 @@ TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
   }
 }
 
-// Warm-ups begin with it. (Ftrl divides by the rate.)
-TEST(OptimizerTest, RateOfZeroMovesNothing) {
+// Warm-up begins with a rate of 0. (Ftrl divides by the rate.)
+TEST(OptimizerTest, LearningRateOfZeroChangesNothing) {
   for (const OptimizerEntry& entry : kOptimizers) {
     Problem<float> problem(100);
     FillRandomly(problem);
@@ -321,15 +327,15 @@ TEST(OptimizerTest, RateOfZeroMovesNothing) {
   }
 }
 
-TEST(OptimizerTest, ThreadsChangeNothing) {
+TEST(OptimizerTest, NumberOfThreadsDoesNotChangeTheWeights) {
   constexpr int64_t kSize = 100000;
   for (const OptimizerEntry& entry : kOptimizers) {
     const std::vector<Segment> regularized = {{0, 30000}, {60000, 99000}};
-    Problem<float> whole(kSize), shared(kSize);
-    FillRandomly(whole);
-    FillRandomly(shared);
-    Optimizer a = whole.Make(entry.name, {.weight_decay = 0.01}, regularized, 1);
-    Optimizer b = shared.Make(entry.name, {.weight_decay = 0.01}, regularized, 3);
+    Problem<float> one_thread(kSize), three_threads(kSize);
+    FillRandomly(one_thread);
+    FillRandomly(three_threads);
+    Optimizer a = one_thread.Make(entry.name, {.weight_decay = 0.01}, regularized, 1);
+    Optimizer b = three_threads.Make(entry.name, {.weight_decay = 0.01}, regularized, 3);
     for (int step = 0; step < 3; ++step) {
       for (Optimizer* o : {&a, &b}) {
         o->BeginStep(0.1);
@@ -339,13 +345,13 @@ TEST(OptimizerTest, ThreadsChangeNothing) {
       const double squares = a.Sums().weight_squares;
       EXPECT_NEAR(b.Sums().weight_squares, squares, 1e-6 * squares);
     }
-    EXPECT_EQ(whole.weights, shared.weights) << entry.name;
+    EXPECT_EQ(one_thread.weights, three_threads.weights) << entry.name;
   }
 }
 
 TEST(OptimizerTest, PaddingStaysZero) {
   for (const OptimizerEntry& entry : kOptimizers) {
-    for (bool zero_slots : {false, true}) {  // as after a resume, which writes zeros there
+    for (bool zero_slots : {false, true}) {  // after a resume, slots of padding are 0
       Problem<float> problem(128);
       Optimizer optimizer = problem.Make(entry.name, {}, {{0, 128}});
       for (size_t s = 0; zero_slots && s < optimizer.slots().size(); ++s)
@@ -360,7 +366,7 @@ TEST(OptimizerTest, PaddingStaysZero) {
   }
 }
 
-TEST(OptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
+TEST(OptimizerTest, ChangesNothingIfAGradientOrTheLossIsNotFinite) {
   Problem<float> problem(64);
   problem.gradients[3] = INFINITY;
   Optimizer optimizer = problem.Make("momentum", {});
@@ -384,14 +390,14 @@ TEST(OptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
   EXPECT_EQ(problem.weights[5], -0.1F);
 }
 
-TEST(OptimizerTest, BadFlagsAreNamed) {
+TEST(OptimizerTest, ErrorsNameTheFlag) {
   Problem<float> problem(16);
   EXPECT_THAT([] { FindOptimizer("adamw"); },
               ThrowsMessage<UsageError>(HasSubstr("got adamw, want one of adadelta, adagrad")));
   EXPECT_THAT([&] { problem.Make("rmsprop", {.opt_epsilon = 0}); },
               ThrowsMessage<UsageError>(HasSubstr("--opt_epsilon")));
   EXPECT_THAT([&] { problem.Make("momentum", {.momentum = 1}); },
-              ThrowsMessage<UsageError>(HasSubstr("--momentum: makes no sense: got 1")));
+              ThrowsMessage<UsageError>(HasSubstr("--momentum: out of range: got 1")));
   EXPECT_THAT([&] { problem.Make("sgd", {.clip_gradient_norm = -1}); },
               ThrowsMessage<UsageError>(HasSubstr("--clip_gradient_norm")));
   EXPECT_THAT([&] { problem.Make("sgd", {.weight_decay = -1}); },

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""The scripts of slurm/ on a real Slurm: slurm_test.py CAROLE [unittest's options]."""
+"""Tests the scripts of slurm/ on a real Slurm.
+
+    slurm_test.py CAROLE [options of unittest]
+"""
 
 import contextlib
 import json
@@ -19,19 +22,19 @@ from slurm import Slurm  # noqa: E402
 
 CAROLE = ""
 DATA = ""
-LONG = 600  # seconds: jobs wait for each other's nodes, and machines may be busy
+LONG = 600  # seconds, enough for a busy machine and for jobs that wait for nodes
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
 def digest(train_dir):
-    """Of weights, slots and place in the newest checkpoint."""
+    """Returns the digest of weights, optimizer slots and position in the newest checkpoint."""
     result = subprocess.run([CAROLE, "checkpoint", "inspect", "--json", train_dir], capture_output=True, text=True,
                             check=True)
     return json.loads(result.stdout)["state_digest"]
 
 
-def status(process, field):
-    """A line of /proc/PROCESS/status."""
+def process_status(process, field):
+    """Returns a field of /proc/PROCESS/status."""
     with open(f"/proc/{process}/status", encoding="ascii") as file:
         return re.search(rf"^{field}:\s+(.*)$", file.read(), re.MULTILINE)[1]
 
@@ -74,11 +77,11 @@ class SlurmTest(unittest.TestCase):
         except FileNotFoundError:
             return ""
 
-    def await_step(self, step):
+    def wait_for_step(self, step):
         wait_until(lambda: f"global step {step}:" in self.log(), LONG, self.log)
 
-    def on_last_node(self, job, *names):
-        """Numbers of the job's processes there with these names."""
+    def processes_on_last_node(self, job, *names):
+        """Returns the ids of the job's processes with these names on its last node."""
         node = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()[-1]
         return [number for name in names for number in self.slurm.processes_on(node, name)]
 
@@ -86,9 +89,9 @@ class SlurmTest(unittest.TestCase):
         ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["restarts"]), ("COMPLETED", restarts), self.log())
 
-    def whole_digest(self, ranks, steps):
-        """What uninterrupted training with so many ranks gives."""
-        folder = os.path.join(self.folder, "whole")
+    def uninterrupted_digest(self, ranks, steps):
+        """Returns the digest after an uninterrupted training with this many ranks."""
+        folder = os.path.join(self.folder, "uninterrupted")
         words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), CAROLE,
                  "train", *self.train_flags(steps), f"--train_dir={folder}"]
         env = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive"}
@@ -99,29 +102,29 @@ class SlurmTest(unittest.TestCase):
         job = self.submit("train_cpu.sbatch", ["-N4"], self.train_flags(6))
         self.expect_completed(job)
         self.assertIn("8 local, 32 global", self.log())
-        self.assertEqual(digest(self.train_dir), self.whole_digest(4, 6))
+        self.assertEqual(digest(self.train_dir), self.uninterrupted_digest(4, 6))
         self.jobs.append(self.submit("eval.sbatch", ["-N2"], [
             "--dataset_name=fashion_mnist", f"--dataset_dir={DATA}", f"--train_dir={self.train_dir}",
             "--model_name=lenet"], CAROLE_START="srun"))
         self.expect_completed(self.jobs[-1])
         self.assertIn("Ankle boot", self.log())
 
-    # Without --batch the steps get the signal: under mpirun only the ranks of other nodes than the script's. One of those
-    # stands still until it has it, so that the run is not over before.
+    # Without --batch, scancel signals the steps. Under mpirun these are only the ranks on other nodes than that of the
+    # script. One of those is stopped until it has got the signal, so the training cannot end before.
     def save_requeue_and_resume(self, start, *options):
         steps = 40
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps, "--collective_timeout=600"),
                           CAROLE_START=start, CAROLE_TEST_FAULT="1:20:input:stop")
-        self.await_step(20)
-        (rank,) = self.on_last_node(job, os.path.basename(CAROLE))
-        wait_until(lambda: status(rank, "State").startswith("T"), LONG, self.log)
+        self.wait_for_step(20)
+        (rank,) = self.processes_on_last_node(job, os.path.basename(CAROLE))
+        wait_until(lambda: process_status(rank, "State").startswith("T"), LONG, self.log)
         self.slurm.do("scancel", *options, "--signal=USR1", job)
-        wait_until(lambda: int(status(rank, "ShdPnd"), 16) >> (signal.SIGUSR1 - 1) & 1, LONG, self.log)
+        wait_until(lambda: int(process_status(rank, "ShdPnd"), 16) >> (signal.SIGUSR1 - 1) & 1, LONG, self.log)
         os.kill(rank, signal.SIGCONT)
         self.expect_completed(job, restarts=1)
         self.assertRegex(self.log(), r"(?s)saving at step.*ended with code 75 after 0 restarts.*resuming from")
         self.assertIn("ended with code 0 after 1 restarts", self.log())
-        self.assertEqual(digest(self.train_dir), self.whole_digest(2, steps))
+        self.assertEqual(digest(self.train_dir), self.uninterrupted_digest(2, steps))
 
     def test_usr1_under_mpirun(self):
         self.save_requeue_and_resume("mpirun")
@@ -135,20 +138,20 @@ class SlurmTest(unittest.TestCase):
     def test_usr1_under_srun(self):
         self.save_requeue_and_resume("srun")
 
-    # The ranks save, but nobody asked for more.
+    # After scancel the ranks save, but the job is not requeued.
     def test_scancel_under_srun(self):
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(100000), CAROLE_START="srun")
-        self.await_step(3)
+        self.wait_for_step(3)
         self.slurm.do("scancel", job)
         ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["restarts"]), ("CANCELLED", 0), self.log())
         self.assertIn("ended with code 75", self.log())
 
-    # A limit that comes near once training runs. Slurm looks every 30 s.
+    # The time limit is lowered while training runs. Slurm checks limits every 30 s.
     def test_time_limit(self):
         job = self.submit("train_cpu.sbatch", ["-N2", "--time=60", "--signal=B:USR1@110"], self.train_flags(100000),
                           MAX_RESTARTS="0")
-        self.await_step(3)
+        self.wait_for_step(3)
         self.slurm.do("scontrol", "update", f"JobId={job}", "TimeLimit=2")
         ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["code"]), ("FAILED", 75), self.log())
@@ -158,8 +161,8 @@ class SlurmTest(unittest.TestCase):
 
     def kill_rank(self, start):
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(100000), CAROLE_START=start)
-        self.await_step(3)
-        ranks = self.on_last_node(job, os.path.basename(CAROLE))
+        self.wait_for_step(3)
+        ranks = self.processes_on_last_node(job, os.path.basename(CAROLE))
         self.assertTrue(ranks, "no rank found")
         os.kill(ranks[0], signal.SIGKILL)
         ended = self.slurm.wait(job, LONG, self.log)
@@ -171,11 +174,11 @@ class SlurmTest(unittest.TestCase):
     def test_killed_rank_under_srun(self):
         self.kill_rank("srun")
 
-    # All that runs on the node dies, as when it loses power.
+    # All processes on the node are killed, as if it lost power.
     def test_lost_node(self):
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(1000, "--save_interval_secs=0.5"))
         wait_until(lambda: self.log().count("Saving checkpoint") >= 2, LONG, self.log)
-        for number in self.on_last_node(job, "orted", os.path.basename(CAROLE)):
+        for number in self.processes_on_last_node(job, "orted", os.path.basename(CAROLE)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         self.expect_completed(job, restarts=1)
@@ -189,17 +192,17 @@ class SlurmTest(unittest.TestCase):
         for value in ("0.02", "0.01"):
             self.assertTrue(os.path.exists(f"{self.folder}/runs/learning_rate={value}/model.ckpt-4.h5"), self.log())
 
-    # As ranks of srun on two nodes.
+    # Runs doctor as ranks of srun on two nodes.
     def test_doctor(self):
         job = self.slurm.submit("-N2", f"--chdir={self.folder}", f"--output={self._testMethodName}.log", "--wrap",
                                 f"srun --mpi=pmix --cpu-bind=none {CAROLE} doctor --train_dir={self.train_dir}")
         self.jobs.append(job)
         self.expect_completed(job)
-        for text in (r"ok +PMIx +library \S+, started by \S+; srun has pmix", r"ok +ranks +2 started",
+        for text in (r"ok +PMIx +library \S+, started by PMIx \S+; srun has pmix", r"ok +ranks +2 started",
                      r"bandwidth +[0-9.]+ GB/s", "no problem found"):
             self.assertRegex(self.log(), text)
 
-    # The batch script itself is one rank; its allocation is what hostfile prints.
+    # The batch script itself runs as one rank. hostfile prints the whole allocation.
     def test_batch_script_without_srun(self):
         job = self.slurm.submit("-N2", "--ntasks-per-node=2", f"--chdir={self.folder}",
                                 f"--output={self._testMethodName}.log", "--wrap",
@@ -207,7 +210,7 @@ class SlurmTest(unittest.TestCase):
                                 "scontrol show hostnames")
         self.jobs.append(job)
         self.expect_completed(job)
-        self.assertIn("one rank, but Slurm gives this job 4 tasks", self.log())
+        self.assertIn("one rank runs, but Slurm gives this job 4 tasks", self.log())
         nodes = re.findall(r"^(\S+) slots=2$", self.log(), re.MULTILINE)
         self.assertEqual(len(nodes), 2, self.log())
         self.assertTrue(self.log().endswith("\n".join(nodes) + "\n"), self.log())
@@ -220,9 +223,8 @@ class SlurmTest(unittest.TestCase):
         self.slurm.wait(job, LONG)
         self.assertIn("SWEEP: got 'learning_rate 0.1' for task 3, want FLAG and a value", self.log())
 
-
-    # A program that says where it is and what it sees, then ends with a code of its own.
-    def probe(self, *lines):
+    def write_probe(self, *lines):
+        """Writes a script that stands in for carole: it prints its rank, node and GPUs, then runs these lines."""
         path = os.path.join(self.folder, "probe")
         with open(path, "w", encoding="ascii") as file:
             file.write("\n".join([
@@ -235,9 +237,10 @@ class SlurmTest(unittest.TestCase):
     def gpu_options(self, *more):
         return ["-N2", "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1", *more]
 
-    # Ranks fill nodes in order; all see all GPUs of their node, or the one that Slurm binds to each.
+    # Ranks fill the nodes in order. Each sees all GPUs of its node.
     def check_gpu_ranks(self, start, options, devices):
-        job = self.submit("train_gpu.sbatch", options, ["--model_name=lenet"], CAROLE=self.probe(), CAROLE_START=start)
+        job = self.submit("train_gpu.sbatch", options, ["--model_name=lenet"], CAROLE=self.write_probe(),
+                          CAROLE_START=start)
         self.expect_completed(job)
         found = re.findall(r"rank (\d) local (\d) on (\S+) sees (\S*): train --backend=cuda --model_name=lenet",
                            self.log())
@@ -251,16 +254,16 @@ class SlurmTest(unittest.TestCase):
     def test_gpu_ranks_under_srun(self):
         self.check_gpu_ranks("srun", self.gpu_options(), ["0,1", "0,1"])
 
-    # A node whose GPU does not work is no reason to try again.
-    def test_no_gpu_behind_the_device(self):
+    # A node without a working GPU is not a reason to requeue.
+    def test_gpu_that_does_not_work(self):
         job = self.submit("train_gpu.sbatch", self.gpu_options("-N1"), self.train_flags(4))
         ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["code"], ended["restarts"]), ("FAILED", 78, 0), self.log())
         self.assertIn("[cuda] --backend=cuda: no GPU", self.log())
 
-    # Saved (75), lost a peer (69), lost a node (205): again, up to MAX_RESTARTS.
-    def test_gpu_job_goes_on(self):
-        probe = self.probe('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exit 75', "exit 69")
+    # Exit codes 75 (saved), 69 (lost peer) and 205 (lost node) requeue the job, at most MAX_RESTARTS times.
+    def test_gpu_job_is_requeued(self):
+        probe = self.write_probe('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exit 75', "exit 69")
         job = self.submit("train_gpu.sbatch", self.gpu_options("-N1"), [], CAROLE=probe, CAROLE_START="srun",
                           MAX_RESTARTS="1")
         ended = self.slurm.wait(job, LONG, self.log)

@@ -1,4 +1,4 @@
-// Copies to the host behind kernels, on emulated streams that work later than they are asked to.
+// Tests copies to the host, on emulated streams, which run work later than it is enqueued.
 #include "src/backend/cuda/runtime/download.h"
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 namespace carole::cuda {
 namespace {
 
-TEST(Download, HasWhatTheKernelsBeforeItLeft) {
+TEST(Download, CopiesTheResultsOfEarlierKernels) {
   EmulatedStream kernels;
   std::byte device{0};
   const auto download = MakeDownload(&kernels, AllocateOnHost(1), 1);
@@ -22,7 +22,7 @@ TEST(Download, HasWhatTheKernelsBeforeItLeft) {
   kernels.Wait();
 }
 
-TEST(Download, WaitsForNothingThatWasAskedForLater) {
+TEST(Download, DoesNotWaitForLaterWork) {
   EmulatedStream kernels;
   const std::byte device{7};
   std::atomic<bool> may_end{false};
@@ -31,7 +31,7 @@ TEST(Download, WaitsForNothingThatWasAskedForLater) {
   kernels.Push([&] {
     while (!may_end) std::this_thread::yield();
   });
-  EXPECT_EQ(*download->Wait(), std::byte{7});  // forever, if it waited for the kernel
+  EXPECT_EQ(*download->Wait(), std::byte{7});  // would hang if it waited for the kernel
   may_end = true;
 }
 

@@ -1,9 +1,9 @@
-// Batch norm over the rows of all ranks: the CUDA backend's kernels and NCCL's sums between them,
-// on emulated streams that work later than they are asked to.
+// Tests batch norm with the statistics of all ranks: kernels of the CUDA backend and NCCL's
+// all-reduces between them, on emulated streams, which run work later than it is enqueued.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 
-#include "src/backend/cuda/runtime/recording.h"
+#include "src/backend/cuda/runtime/graph_capture.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/emulated_device.h"
 #include "tests/support/op_runner.h"
@@ -12,10 +12,10 @@
 namespace carole::testing {
 namespace {
 
-// Records each run and replays it.
-class ReplayedKernel : public Kernel {
+// Captures each run of a kernel and replays it.
+class CapturedKernel : public Kernel {
  public:
-  ReplayedKernel(std::unique_ptr<Kernel> inner, EmulatedStream& stream, Communicator& communicator)
+  CapturedKernel(std::unique_ptr<Kernel> inner, EmulatedStream& stream, Communicator& communicator)
       : inner_(std::move(inner)), stream_(stream), communicator_(communicator) {
     input_layouts_ = inner_->input_layouts();
     output_layouts_ = inner_->output_layouts();
@@ -23,18 +23,18 @@ class ReplayedKernel : public Kernel {
   }
   void Bind(const KernelMemory& memory) override { inner_->Bind(memory); }
   void Run(const RunContext& context) override {
-    recordings_.push_back(cuda::RecordGraph(&stream_, [&] { inner_->Run(context); }));
-    communicator_.Replay([&] { recordings_.back()->Replay(); }, {.what = "recorded"});
+    graphs_.push_back(cuda::CaptureGraph(&stream_, [&] { inner_->Run(context); }));
+    communicator_.Replay([&] { graphs_.back()->Replay(); }, {.what = "captured work"});
   }
 
  private:
   const std::unique_ptr<Kernel> inner_;
   EmulatedStream& stream_;
   Communicator& communicator_;
-  std::vector<std::unique_ptr<Recording>> recordings_;
+  std::vector<std::unique_ptr<CapturedWork>> graphs_;
 };
 
-// A rank's GPU: own kernels in its stream, memory that NCCL sums.
+// The GPU of one rank: kernels run in its stream, and NCCL may access its memory.
 class StreamBackend : public Backend {
  public:
   StreamBackend(EmulatedStream& stream, Communicator& communicator, bool replays)
@@ -49,7 +49,7 @@ class StreamBackend : public Backend {
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     auto kernel = kernels_->MakeKernel(spec);
     if (!replays_) return kernel;
-    return std::make_unique<ReplayedKernel>(std::move(kernel), stream_, communicator_);
+    return std::make_unique<CapturedKernel>(std::move(kernel), stream_, communicator_);
   }
   DeviceMemory AllocateShared(size_t bytes) const override {
     const DeviceMemory memory = kernels_->Allocate(bytes);
@@ -66,8 +66,8 @@ class StreamBackend : public Backend {
   const std::unique_ptr<Backend> kernels_;
 };
 
-constexpr int64_t kRows = 2, kChannels = 6;  // of each rank
-constexpr int64_t kPixels = 3 * 2;           // of an image
+constexpr int64_t kRows = 2, kChannels = 6;  // rows of each rank
+constexpr int64_t kPixels = 3 * 2;           // pixels of an image
 constexpr int64_t kRowElements = kPixels * kChannels;
 constexpr BatchNormAttributes kAttributes{.decay = 0.9, .relu = true};
 
@@ -75,12 +75,12 @@ BatchNormSizes Sizes(int64_t rows) {
   return {.x = {rows, kChannels, 3, 2}, .attributes = kAttributes};
 }
 
-Elements Part(const Elements& whole, int rank) {
+Elements PartOfRank(const Elements& whole, int rank) {
   const auto begin = whole.begin() + rank * kRows * kRowElements;
   return {begin, begin + kRows * kRowElements};
 }
 
-// Outputs of both directions for a batch of which the first rows count.
+// The outputs of forward and backward.
 struct Norm {
   Elements y, mean, rstd, moving_mean, moving_variance, dx, dgamma, dbeta;
 };
@@ -98,23 +98,26 @@ Norm RunNorm(const Backend& backend, const RunContext& context, int64_t rows, co
           state[5],   backward[0], backward[1], backward[2]};
 }
 
-// The last rank has `spared` rows that do not count.
-void ExpectAsOneRank(int size, int64_t spared, bool replays) {
+// Expects that `size` ranks compute what one rank does with the batch of all of them. The last rank
+// has `num_invalid` invalid rows.
+void ExpectSameAsOneRank(int size, int64_t num_invalid, bool replays) {
   const int64_t rows = size * kRows;
   Elements x = RandomElements(rows * kRowElements, 1);
-  for (double& value : x) value += 5;  // means far from 0
+  for (double& value : x) value += 5;  // so that means are far from 0
   const Elements dy = RandomElements(rows * kRowElements, 2);
-  const Norm whole = RunNorm(*MakeReferenceBackend(1), {.valid_rows = rows - spared}, rows, x, dy);
+  const Norm whole =
+      RunNorm(*MakeReferenceBackend(1), {.valid_rows = rows - num_invalid}, rows, x, dy);
   std::vector<Norm> parts(static_cast<size_t>(size));
   RunRanks(size, [&](Communicator& c) {
     EmulatedDevice device(c, 1);
     const StreamBackend backend(*device.stream(), c, replays);
     const UseMemoryOf memory(backend);
-    const int64_t valid = c.rank() + 1 < size ? kRows : kRows - spared;
+    const int64_t valid = c.rank() + 1 < size ? kRows : kRows - num_invalid;
     const RunContext context{
         .valid_rows = valid > 0 ? valid : RunContext::kNoRows,
         .sum_over_ranks = [&c](std::span<double> v) { c.AllReduce(v, {.what = "batch norm"}); }};
-    parts[c.rank()] = RunNorm(backend, context, kRows, Part(x, c.rank()), Part(dy, c.rank()));
+    parts[c.rank()] =
+        RunNorm(backend, context, kRows, PartOfRank(x, c.rank()), PartOfRank(dy, c.rank()));
   });
   const auto near = [](const Elements& want) {
     return ::testing::Pointwise(::testing::DoubleNear(3e-6), want);
@@ -122,8 +125,8 @@ void ExpectAsOneRank(int size, int64_t spared, bool replays) {
   Elements dgamma(kChannels), dbeta(kChannels);
   for (int rank = 0; rank < size; ++rank) {
     const Norm& part = parts[rank];
-    EXPECT_THAT(part.y, near(Part(whole.y, rank))) << rank;
-    EXPECT_THAT(part.dx, near(Part(whole.dx, rank))) << rank;
+    EXPECT_THAT(part.y, near(PartOfRank(whole.y, rank))) << rank;
+    EXPECT_THAT(part.dx, near(PartOfRank(whole.dx, rank))) << rank;
     EXPECT_THAT(part.mean, near(whole.mean));
     EXPECT_THAT(part.rstd, near(whole.rstd));
     EXPECT_THAT(part.moving_mean, near(whole.moving_mean));
@@ -138,18 +141,18 @@ void ExpectAsOneRank(int size, int64_t spared, bool replays) {
   EXPECT_THAT(dbeta, near(whole.dbeta));
 }
 
-TEST(SyncBatchNorm, RanksTogetherDoWhatOneDoes) {
-  for (const int size : {2, 3}) ExpectAsOneRank(size, 0, false);
+TEST(SyncBatchNorm, RanksTogetherComputeWhatOneRankDoes) {
+  for (const int size : {2, 3}) ExpectSameAsOneRank(size, 0, false);
 }
 
-TEST(SyncBatchNorm, RowsThatDoNotCountHaveNoPart) {
-  ExpectAsOneRank(2, 1, false);
-  ExpectAsOneRank(2, kRows, false);  // none of the last rank's counts
+TEST(SyncBatchNorm, InvalidRowsDoNotCount) {
+  ExpectSameAsOneRank(2, 1, false);
+  ExpectSameAsOneRank(2, kRows, false);  // no row of the last rank is valid
 }
 
-TEST(SyncBatchNorm, SoItIsWhenReplayed) {
-  ExpectAsOneRank(2, 0, true);
-  ExpectAsOneRank(3, 1, true);
+TEST(SyncBatchNorm, ReplayedKernelsComputeTheSame) {
+  ExpectSameAsOneRank(2, 0, true);
+  ExpectSameAsOneRank(3, 1, true);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Copies beside kernels, on emulated streams that work later than they are asked to.
+// Tests copies that overlap with kernels, on emulated streams, which run work later than it is
+// enqueued.
 #include "src/backend/cuda/runtime/uploads.h"
 
 #include <cuda_runtime.h>
@@ -11,7 +12,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A kernel that looks at what was uploaded, for so long.
+// Launches a kernel that sleeps and then reads what was uploaded.
 void LaunchReader(EmulatedStream& kernels, const Bytes& device, Bytes& seen, int milliseconds) {
   kernels.Push([&device, &seen, milliseconds] {
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
@@ -19,7 +20,7 @@ void LaunchReader(EmulatedStream& kernels, const Bytes& device, Bytes& seen, int
   });
 }
 
-TEST(Uploads, KernelsSeeWhatWasUploadedForThem) {
+TEST(Uploads, KernelsReadWhatWasUploadedForThem) {
   EmulatedStream kernels;
   Bytes device(1), seen, want;
   {
@@ -40,7 +41,7 @@ TEST(Uploads, KernelsSeeWhatWasUploadedForThem) {
   EXPECT_EQ(seen, want);
 }
 
-TEST(Uploads, RunBesideKernelsThatDoNotReadThem) {
+TEST(Uploads, OverlapWithKernelsThatDoNotReadThem) {
   EmulatedStream kernels;
   Uploads uploads(&kernels);
   Bytes device(1), host(1, std::byte{7});
@@ -50,7 +51,7 @@ TEST(Uploads, RunBesideKernelsThatDoNotReadThem) {
     while (!may_end) std::this_thread::yield();
   });
   uploads.Copy(device.data(), host.data(), 1);
-  uploads.WaitOnHost();  // forever, if it waited for the kernel
+  uploads.WaitOnHost();  // would hang if it waited for the kernel
   EXPECT_EQ(device[0], std::byte{7});
   may_end = true;
   kernels.Wait();

@@ -12,6 +12,7 @@ src/core. The check fails if
   - rooms include each other in a circle,
   - a folder holds more than MAX_FILES source files,
   - a vendor's header is included outside of the folders of its row of VENDORS, or is seen through one of our headers.
+
 src/main.cpp and the files directly in src/commands join all parts of the program and may include every room.
 """
 

@@ -27,7 +27,7 @@ TERMS = {
     r"otherwise than": '"unlike"',
     r"so many|as many as one": '"this many", or a number',
     r"under way": '"in flight"',
-    r"problems?": '"problem" or "finding"',
+    r"troubles?": '"problem" or "finding"',
     r"pictures?": '"image"',
     r"for ever": '"forever"',
     r"roll calls?": '"stall inspection"',
@@ -45,7 +45,7 @@ WORD = re.compile(r"[A-Za-z][\w'’-]*")
 SENTENCE_END = re.compile(r"(?<=[.!?:;])(?:\s+)(?=[A-Z0-9\"'`(\[<–-])|\n\n+|\n\s*(?=[-*] )|(?<=[:;])\s*\n")
 
 CODE = (".h", ".cpp", ".cu", ".cuh")
-SKIPPED = ("tests/data/", "tests/fuzz/corpus/", "io/datasets/imagenet/")
+SKIPPED = ("tests/data/", "tests/fuzz/corpus/", "io/datasets/imagenet/", "tests/style/prose.py", "tests/style/style_test.py")
 
 CPP_TOKEN = re.compile(
     r'R"(?P<d>[^(\s]*)\((?P<raw>.*?)\)(?P=d)"|"(?P<text>(?:[^"\\\n]|\\.)*)"|\'(?:[^\'\\\n]|\\.)+\'|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/',
@@ -59,9 +59,9 @@ class Chunks:
     def __init__(self):
         self.pieces = []  # [first line, last line, text, kind]
 
-    def add(self, line, text, kind):
+    def add(self, line, text, kind, joined=True):
         last = self.pieces[-1] if self.pieces else None
-        if last and kind == last[3] and line - last[1] in (0, 1):
+        if last and joined and kind == last[3] and line - last[1] in (0, 1):
             last[1] = line + text.count("\n")
             last[2] += ("\n" if kind == "comment" else "") + text
         else:
@@ -70,6 +70,8 @@ class Chunks:
 
 def cpp_prose(text):
     chunks = Chunks()
+    text = re.sub(r"^[ \t]*#[ \t]*include.*$", "", text, flags=re.MULTILINE)
+    end = 0
     for match in CPP_TOKEN.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         alone = text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip() == ""
@@ -78,7 +80,9 @@ def cpp_prose(text):
         elif match["block"] is not None:
             chunks.add(line, match["block"], f"comment at {line}")
         elif match["text"] is not None:
-            chunks.add(line, match["text"].replace("\\n", "\n").replace('\\"', '"'), "message")
+            joined = text[end : match.start()].isspace()  # "a" "b" is one string
+            chunks.add(line, match["text"].replace("\\n", "\n").replace('\\"', '"'), "message", joined)
+        end = match.end()
     return chunks.pieces
 
 
@@ -130,7 +134,10 @@ def prose_of(path, text):
 
 
 def is_diagram(sentence):
-    """Formulas, tables and drawings in a comment are no sentences."""
+    """Formulas, tables, drawings and lists of identifiers are no sentences."""
+    words = sentence.split()
+    if sum("_" in word for word in words) > len(words) / 3:
+        return True
     return bool(re.search(r"\S   +\S|[=<>|{}]{2}|->|─|│|\(N,C|;$|^\s*\.?/?\w+\(", sentence))
 
 

@@ -1,13 +1,14 @@
-"""The style checks refuse what they must refuse and let pass what they must let pass."""
+"""Tests of the style checks: each forbidden case is reported, and allowed cases are not."""
 
 import unittest
 
 import include_edges
+import prose
 import words
 
 NETS = "carole_room(\n  PUBLIC carole::nets_layers\n  PRIVATE carole::core_text)\n"
 
-FORBIDDEN = (  # path, line, what the error says of it
+FORBIDDEN = (  # path, line, part of the error
     ("nets/lenet.cpp", '#include "src/train/loop/trainer.h"', "nets/CMakeLists.txt does not name carole::train_loop"),
     ("nets/lenet.cpp", '  #  include "io/image/image.h"', "nets/CMakeLists.txt does not name carole::io_image"),
     ("src/graph/graph.cpp", "#include <dnnl.hpp>", "only src/backend/onednn may see it"),
@@ -35,7 +36,7 @@ ALLOWED = (
 
 
 class IncludeEdges(unittest.TestCase):
-    def test_refuses_each_forbidden_include(self):
+    def test_rejects_each_forbidden_include(self):
         for path, line, reason in FORBIDDEN:
             with self.subTest(path=path, line=line):
                 nets = {"nets/nets.cpp": '#include "nets/layers/layers.h"\n#include "src/core/text/join_names.h"'}
@@ -44,27 +45,27 @@ class IncludeEdges(unittest.TestCase):
                 self.assertTrue(errors[0].startswith(f"{path}:2: may not include"), errors[0])
                 self.assertIn(reason, errors[0])
 
-    def test_lets_allowed_includes_pass(self):
+    def test_accepts_allowed_includes(self):
         for path, lines in ALLOWED:
             with self.subTest(path=path, lines=lines):
                 self.assertEqual(include_edges.find_errors({path: lines}, {"nets": NETS}), [])
 
-    def test_refuses_a_named_room_that_is_not_included(self):
+    def test_rejects_a_named_room_that_is_not_included(self):
         errors = include_edges.find_errors({"nets/nets.cpp": '#include "nets/layers/layers.h"'}, {"nets": NETS})
         self.assertEqual(errors, ["nets/CMakeLists.txt: names carole::core_text, which no file of the room includes; remove it"])
 
-    def test_refuses_a_circle(self):
+    def test_rejects_a_circle(self):
         files = {"io/a/a.h": '#include "io/b/b.h"', "io/b/b.h": '#include "io/c/c.h"', "io/c/c.h": '#include "io/a/a.h"'}
         rooms = {"io/a": "carole_room(PUBLIC carole::io_b)", "io/b": "carole_room(PUBLIC carole::io_c)",
                  "io/c": "carole_room(PUBLIC carole::io_a)"}
         errors = include_edges.find_errors(files, rooms)
         self.assertEqual(errors, ["rooms include each other in a circle: io/a -> io/b -> io/c -> io/a"])
 
-    def test_refuses_a_crowded_folder(self):
+    def test_rejects_a_crowded_folder(self):
         files = {f"nets/net{i}.cpp": "" for i in range(include_edges.MAX_FILES + 1)}
         self.assertEqual(len(include_edges.find_errors(files, {})), 1)
 
-    def test_refuses_a_header_that_reaches_a_vendor(self):
+    def test_rejects_a_header_that_reaches_a_vendor(self):
         files = {
             "io/checkpoint/hdf5_internal.h": "#include <hdf5.h>",
             "io/checkpoint/checkpoint.h": '#include "io/checkpoint/hdf5_internal.h"',
@@ -76,8 +77,38 @@ class IncludeEdges(unittest.TestCase):
         self.assertIn("which includes <hdf5.h>", errors[0])
 
 
+class Prose(unittest.TestCase):
+    def test_finds(self):
+        long = " ".join(["word"] * (prose.MAX_WORDS + 1))
+        cases = {
+            "American spelling": ("a.h", "int x;  // its colour\n"),
+            "want at most": ("a.cpp", f"// {long}.\n"),
+            "without a subject": ("a.h", "// Of the step in progress, in device memory.\nint x;\n"),
+            "in flight": ("a.py", '"""Steps under way."""\n'),
+            '"image"': ("a.cpp", 'f("the picture cannot be decoded at all, sorry");\n'),
+            '"forever"': ("README.md", "It waits for ever.\n"),
+            "this many": ("CMakeLists.txt", "# so many threads\n"),
+        }
+        for reason, (path, text) in cases.items():
+            with self.subTest(reason=reason):
+                findings = prose.check(path, text)
+                self.assertEqual(len(findings), 1, findings)
+                self.assertIn(reason, findings[0])
+
+    def test_lets_plain_text_pass(self):
+        row = '{"one two three four five six", "seven eight nine ten eleven"},\n'
+        for path, text in (
+            ("a.h", "// Returns the number of ranks. Throws CommError if a rank is gone.\n"),
+            ("a.cpp", "const char* const kRows[] = {" + row * 9 + "};\n"),
+            ("a.cpp", '#include "io/image/image.h"\n' * 20),
+            ("a.md", "```\nso many words in a code block are not prose\n```\n"),
+        ):
+            with self.subTest(path=path, text=text):
+                self.assertEqual(prose.check(path, text), [])
+
+
 class Words(unittest.TestCase):
-    def test_refuses(self):
+    def test_rejects_each_forbidden_text(self):
         cases = {
             "a path of one machine": ("a.md", b"see /ro" + b"ot/x"),
             "a registry's host": ("a.md", b"https://deb.deb" + b"ian.org/x"),
@@ -92,7 +123,7 @@ class Words(unittest.TestCase):
                 self.assertEqual(len(errors), 1)
                 self.assertIn(reason, errors[0])
 
-    def test_lets_ordinary_text_pass(self):
+    def test_accepts_ordinary_text(self):
         self.assertEqual(words.find_errors("a.cpp", b"// TO" + b"DO(#12): x\nsrc/network/a /usr/share/x ${d}/work/\n"), [])
 
 

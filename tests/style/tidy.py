@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on our sources, those changed last first, for as long as the time given allows.
+"""Runs clang-tidy on our sources until the time is up. Files that were changed last come first.
 
-    tidy.py ROOT BUILD [MINUTES]     BUILD holds compile_commands.json; fails on any finding, says what it left out
+    tidy.py ROOT BUILD [MINUTES]     BUILD contains compile_commands.json; MINUTES is 20 if left out
+
+Fails if clang-tidy has findings. Prints how many files were left out because of the time limit.
 """
 
 import concurrent.futures
@@ -15,14 +17,14 @@ FOLDERS = ("src/", "collectives/", "nets/", "io/", "launch/")
 
 
 def our_sources(root, build):
-    """Sources of the compilation database that are ours and no tests, relative to root."""
+    """Returns the sources in the compilation database that belong to the program (not to tests), relative to root."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         paths = {os.path.relpath(entry["file"], root) for entry in json.load(file)}
     return {path for path in paths if path.startswith(FOLDERS) and path.endswith(".cpp")}
 
 
 def latest_first(root, sources):
-    """The sources in the order of their last change, newest first; those that git does not know come first."""
+    """Sorts sources by their last change, newest first. Files that git does not know come first."""
     log = subprocess.run(["git", "-C", root, "log", "--name-only", "--format="], text=True, capture_output=True,
                          check=True).stdout  # fmt: skip
     rank = {}
@@ -52,7 +54,7 @@ def main():
             if code:
                 failed += 1
                 print(output, flush=True)
-    print(f"clang-tidy: {failed} of {checked} files with findings; {len(sources) - checked} files left out for time")
+    print(f"clang-tidy: {failed} of {checked} files with findings; {len(sources) - checked} files left out because of the time limit")
     sys.exit(1 if failed or not checked else 0)
 
 

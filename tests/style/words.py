@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fails on what must not be in the repository: paths of one machine, large or generated files, unfinished work.
+"""Fails if the repository contains what it must not contain: paths of one machine, large or generated files, unfinished work.
 
-    words.py ROOT        looks at the files that git tracks or would add
+    words.py ROOT        checks the files of ROOT that git tracks or would add
 """
 
 import os
@@ -14,7 +14,7 @@ GENERATED = re.compile(
     r"(\.o|\.a|\.so|\.pyc|\.h5|\.whl|\.log|\.orig|\.rej|\.swp|\.tfrecord)$|events\.out\.tfevents|"
     r"(^|/)(CMakeCache\.txt|CMakeFiles|__pycache__|compile_commands\.json)(/|$)"
 )
-# Written apart so that this file passes its own test.
+# The words are split, so that this file passes its own check.
 FORBIDDEN = [
     (re.compile(r"(?<![\w.$}])/" + r"(work|root|home/\w+)/"), "a path of one machine"),
     (re.compile(r"https?://\S*(" + "debian" + r"\.org|py" + r"pi\.org|pythonhosted" + r"\.org)"), "a registry's host"),
@@ -24,7 +24,7 @@ FORBIDDEN = [
 
 
 def find_errors(path, content):
-    """path: relative to the root; content: bytes. Returns one line for each thing that must not be there."""
+    """path: relative to the root; content: bytes. Returns one line for each finding."""
     errors = []
     if GENERATED.search(path):
         errors.append(f"{path}: a generated file")

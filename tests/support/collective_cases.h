@@ -1,5 +1,5 @@
-// What every communicator has to get right: run by threads (tests/collectives) and by processes
-// (tests/mpi). A case throws std::runtime_error where the result is wrong.
+// Test cases for every communicator. tests/collectives runs them with threads, and tests/mpi with
+// processes. A case throws std::runtime_error if a result is wrong.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,20 +26,20 @@ inline void Require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-// Counts around the number of ranks, one that ends within a vector, and one that takes many
+// Returns counts around the number of ranks, one that ends within a vector, and one that takes many
 // segments.
 inline std::vector<size_t> CountsFor(int size) {
   const auto n = static_cast<size_t>(size);
   return {0, 1, n - 1, n, n + 1, 1000, size_t{1} << 20};
 }
 
-// Small integers: every order of summation gives the same, so the closed form is exact.
+// Small integers: every order of addition gives the same sum, so the closed form is exact.
 template <typename T>
 T ValueOf(int rank, size_t i) {
   return static_cast<T>(static_cast<int>(i % 1009) - 500 + rank * 3);
 }
 
-// Every rank's sum of `data` is ValueOf summed over ranks.
+// Requires that `data` holds the sum of ValueOf() over all ranks.
 template <typename T>
 void RequireSum(Communicator& c, std::span<const T> data) {
   const int p = c.size();
@@ -59,7 +59,7 @@ void CheckAllReduce(Communicator& c, std::span<T> data) {
   RequireSum<T>(c, data);
 }
 
-// Bits of all ranks are compared with values whose sum depends on the order of summation.
+// Checks that all ranks have the same bits, with values whose sum depends on the order of addition.
 inline void CheckBitwiseEqual(Communicator& c, std::span<float> data) {
   std::mt19937 random(c.rank() + 1);
   std::uniform_real_distribution<float> uniform(-1, 1);
@@ -68,7 +68,7 @@ inline void CheckBitwiseEqual(Communicator& c, std::span<float> data) {
   collectives::VerifyReplicas(c, data, "bits");
 }
 
-// All counts in memory of the caller and in an arena, at an odd offset too.
+// Checks all counts, in memory of the caller and in an arena, also at an odd offset.
 inline void CheckAllCounts(Communicator& c) {
   const size_t most = CountsFor(c.size()).back();
   const auto arena = c.AllocateArena((most + 16) * sizeof(double));
@@ -87,7 +87,7 @@ inline void CheckAllCounts(Communicator& c) {
   }
 }
 
-// Sums that may not be rounded, whatever the wire is.
+// Checks a sum that may not be rounded, whatever type is used on the wire.
 inline void CheckNotRounded(Communicator& c) {
   const auto value = [](int rank) { return 1 + static_cast<float>(rank) * 0x1p-12f; };
   float want = 0;
@@ -97,8 +97,8 @@ inline void CheckNotRounded(Communicator& c) {
   for (float x : data) Require(x == want, "a sum that may not be rounded");
 }
 
-// fp32 sums of a communicator whose wire is bf16: small integers are exact; other values are
-// rounded once as addend and once as sum, each by at most 2^-9 of themselves.
+// Checks fp32 sums of a communicator that uses bf16 on the wire. Small integers are exact. Other
+// values are rounded once as addend and once as sum, each time by at most 2^-9 of themselves.
 inline void CheckBf16(Communicator& c) {
   constexpr double kRounding = 0x1p-8;
   CheckNotRounded(c);
@@ -133,7 +133,7 @@ inline void CheckBf16(Communicator& c) {
   }
 }
 
-// Many operations in flight at once, with others between them.
+// Checks many operations in flight at once, followed by a barrier.
 inline void CheckInFlight(Communicator& c) {
   constexpr size_t kCount = 5000;
   std::vector<std::vector<float>> ranges(20, std::vector<float>(kCount));
@@ -143,13 +143,13 @@ inline void CheckInFlight(Communicator& c) {
     pending.push_back(
         c.AllReduceAsync(ranges[k], {.what = "flight", .bucket = static_cast<int>(k)}));
   }
-  c.Barrier({.what = "behind them"});
-  for (const auto& p : pending) Require(p->Done(), "an operation behind the others ended first");
+  c.Barrier({.what = "after them"});
+  for (const auto& p : pending) Require(p->Done(), "the barrier ended before an earlier operation");
   for (const auto& p : pending) p->Wait();
   for (const auto& range : ranges) RequireSum<float>(c, range);
 }
 
-// Pieces of many lengths, in memory of the caller and in an arena.
+// Checks pieces of several lengths, in memory of the caller and in an arena.
 template <typename T>
 void CheckReduceScatter(Communicator& c) {
   const auto n = static_cast<size_t>(c.size());
@@ -160,7 +160,7 @@ void CheckReduceScatter(Communicator& c) {
       for (size_t i = 0; i < in.size(); ++i) in[i] = ValueOf<T>(c.rank(), i);
       std::vector<T> out(count);
       c.ReduceScatter(in, out, {.what = "scatter"});
-      std::vector<T> want(n * count);  // gathered again, the sum of all
+      std::vector<T> want(n * count);  // the pieces gathered again: the whole sum
       c.AllGather(std::as_bytes(std::span(out)), std::as_writable_bytes(std::span(want)),
                   {.what = "gather"});
       RequireSum<T>(c, want);
@@ -188,7 +188,8 @@ inline void CheckGatherAndBroadcast(Communicator& c) {
   }
 }
 
-// Parameters of many sizes, marked in another order on each rank and in each step.
+// Checks a reducer with parameters of many sizes, marked in a different order on each rank and in
+// each step.
 template <typename T>
 void CheckReducer(Communicator& c) {
   std::vector<Range> parameters;

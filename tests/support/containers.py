@@ -1,6 +1,7 @@
-"""Container images for tests, where no registry can be reached: a bare Debian as base, buildah to build and to run.
+"""Builds and runs container images for tests without a registry: the base image is a bare Debian.
 
-Needs root and Debian's buildah and mmdebstrap. Containers share the machine's network, or that of a test's host.
+Needs root and Debian's packages buildah and mmdebstrap. Containers share the network of this machine, or that of an
+emulated host (hosts.py).
 
     with Containers() as containers:
         containers.build("image", "path/Containerfile", "context", base=containers.base)
@@ -17,7 +18,7 @@ from hosts import Unavailable, require, run
 
 
 class Containers:
-    base = "base"  # an image: Debian's essential packages and apt, with this machine's package sources
+    base = "base"  # image with Debian's essential packages, apt, and the package sources of this machine
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="carole-containers-")
@@ -29,7 +30,7 @@ class Containers:
         try:
             try:
                 self.do("from", "--name", "probe", "scratch")
-            except RuntimeError:  # overlay on overlay, for one
+            except RuntimeError:  # for example because this machine itself is on an overlay
                 self.driver = "vfs"
                 self.do("from", "--name", "probe", "scratch")
             self._make_base()
@@ -58,7 +59,7 @@ class Containers:
         return run(*self._buildah(*words))
 
     def _make_base(self):
-        """Packages come from where this machine's own do, and the image's apt asks there too."""
+        """Makes the base image. It uses the package sources and apt settings of this machine."""
         with open(self.file("apt.conf"), "w", encoding="utf-8") as file:
             settings = run("apt-config", "dump").splitlines()
             file.writelines(line + "\n" for line in settings if line.startswith("Acquire::"))
@@ -71,16 +72,17 @@ class Containers:
         self.do("add", "probe", self.file("base.tar"), "/")
         os.remove(self.file("base.tar"))
         self.do("commit", "--rm", "probe", self.base)
-        # Does the kernel let a container run here, and does it reach the packages?
+        # Fails if the kernel does not allow containers here, or if they cannot reach the package sources.
         run(*self.words(self.base, ["apt-get", "update"]))
 
     def build(self, image, containerfile, context, base):
-        """Returns what the build printed; raises RuntimeError with it."""
+        """Builds an image and returns the output. Raises RuntimeError, with the output, if the build fails."""
         return self.do("bud", "--isolation", "chroot", "--build-arg", f"BASE={base}", "-f", containerfile, "-t", image,
                        context)
 
     def words(self, image, command, user="0:0", volumes=None, env=None, wrap=()):
-        """What runs `command` in a new container; volumes are of this machine's path -> the container's."""
+        """Makes a new container and returns the command line that runs `command` in it. `volumes` maps paths of this
+        machine to paths in the container."""
         self.count += 1
         name = f"c{self.count}"
         self.do("from", "--name", name, image)

@@ -1,4 +1,4 @@
-// Elements of tensors as doubles, whatever their type.
+// Reads and writes elements of tensors of any type as doubles.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace carole::testing {
 
 using Elements = std::vector<double>;
 
-// Calls visit(first), where `first` points to the first element.
+// Calls visit(first), where `first` points to the first element and has its type.
 template <typename Visit>
 void VisitElements(const Tensor& tensor, const Visit& visit) {
   switch (tensor.dtype) {
@@ -32,13 +32,14 @@ void VisitElements(const Tensor& tensor, const Visit& visit) {
   }
 }
 
-// The elements in the order in which they lie in memory.
+// The elements in the order of memory.
 inline Elements ReadElements(const Tensor& tensor) {
   Elements values(tensor.size());
   VisitElements(tensor, [&](const auto* from) { std::copy_n(from, values.size(), values.data()); });
   return values;
 }
 
+// Writes the elements in the order of memory.
 template <typename From>
 void Fill(const Tensor& tensor, const std::vector<From>& values) {
   CAROLE_CHECK_EQ(tensor.size(), static_cast<int64_t>(values.size()), "elements of {}",

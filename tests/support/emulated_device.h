@@ -1,5 +1,5 @@
-// A rank with a device: an emulated stream (nccl_emulation) that computes, memory that only it may
-// touch, and NCCL between ranks.
+// The emulated device of one rank: a stream that runs kernels (cuda_emulation), memory that only
+// these may access, and NCCL between ranks (nccl_emulation).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,6 +19,7 @@ extern "C" const carole::collectives::NcclModule* carole_nccl_module();
 
 namespace carole::testing {
 
+// Connects the ranks of `communicator` by emulated NCCL, and gives each `count` floats.
 class EmulatedDevice {
  public:
   EmulatedDevice(collectives::Communicator& communicator, size_t count) : values_(count) {
@@ -26,7 +27,7 @@ class EmulatedDevice {
     collectives::NcclId id{};
     if (communicator.rank() == 0) id = carole_nccl_module()->make_id();
     communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "id"});
-    communicator.SetDeviceSums(std::unique_ptr<collectives::DeviceSums>(
+    communicator.SetDeviceAllReduce(std::unique_ptr<collectives::DeviceAllReduce>(
         carole_nccl_module()->connect(id, communicator.rank(), communicator.size(),
                                       {.device = 0, .stream = &stream_}, [] {})));
   }
@@ -39,10 +40,11 @@ class EmulatedDevice {
 
   EmulatedStream* stream() { return &stream_; }
   std::span<float> values() { return values_; }
-  // Like a kernel: runs when the stream comes to it.
+  // Enqueues a kernel, which runs when the stream reaches it.
   void Launch(std::function<void(std::span<float>)> kernel) {
     stream_.Push([this, kernel = std::move(kernel)] { kernel(values_); });
   }
+  // Waits for the stream and returns the values.
   std::vector<float> Fetch() {
     stream_.Wait();
     return values_;

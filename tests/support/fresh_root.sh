@@ -1,11 +1,11 @@
 #!/bin/bash
-# Does what a new user does: a bare Debian 12, a clone of this repository, `./run demo` and `./run test`.
+# Does what a new user does on a bare Debian 12: clones this repository and calls `./run demo` and `./run test`.
 #
 #   tests/support/fresh_root.sh [FOLDER [COMMAND...]]     as root; by default FOLDER=/tmp/carole-fresh, demo and test
 #
-# Installs Debian's base system into FOLDER with debootstrap, clones HEAD to FOLDER/srv/"my carole" (a name with
-# a space), takes over the host's package sources, pip settings and certificates, and runs each COMMAND in a chroot.
-# Prints the time of each. FOLDER is kept for a look; a later call begins anew.
+# Installs Debian's base system into FOLDER with debootstrap and clones HEAD to FOLDER/srv/"my carole". The name has a
+# space on purpose. Copies the package sources, pip settings and certificates of this machine. Then runs each COMMAND in
+# a chroot and prints its time. FOLDER is kept for inspection; a later call removes it and starts again.
 set -euo pipefail
 
 source_root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
@@ -45,7 +45,7 @@ mount_kernel_folders() {
   mount -t tmpfs -o size=1g tmpfs "$fresh/dev/shm"
 }
 
-# The first mirror named in the host's own package sources, old or new form.
+# Prints the first mirror in the package sources of this machine, in their old or new format.
 mirror() {
   { cat /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null || true; } |
     awk '/^deb / {for (i = 2; i <= NF; i++) if ($i ~ /^https?:/) {print $i; exit}}
@@ -67,7 +67,7 @@ copy_host_settings() {
   fi
   find /etc/apt/apt.conf.d -iname '*proxy*' -exec cp {} "$fresh/etc/apt/apt.conf.d/" \;
   if [[ -f /etc/pip.conf ]]; then cp /etc/pip.conf "$fresh/etc/"; fi
-  if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then # also those that the host was given
+  if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then # includes certificates that were added to this machine
     mkdir -p "$fresh/usr/local/share/host-ca"
     cp -L /etc/ssl/certs/ca-certificates.crt "$fresh/usr/local/share/host-ca/"
   fi

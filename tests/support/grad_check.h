@@ -1,4 +1,4 @@
-// Checks a gradient against central differences, in double.
+// Checks gradients against central differences, in double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,14 +12,14 @@
 namespace carole::testing {
 
 struct GradCheckOptions {
-  // Central differences are off by O(step^2) and by rounding / step: both near 1e-10 here.
+  // Central differences have errors of O(step^2) and of rounding / step; both are near 1e-10 here.
   double step = 1e-5;
   double tolerance = 1e-6;    // relative to the largest element of the gradient
-  size_t max_elements = 300;  // evenly spread over x; f is called twice for each
+  size_t max_elements = 300;  // checked elements, evenly spread over x; each needs two calls of f
 };
 
-// f maps x to a scalar, for a tensor-valued operation a random projection of its outputs; gradient
-// is df/dx as the code under test gives it.
+// f maps x to a scalar. For an operation whose result is a tensor, it is a random projection of
+// that tensor. `gradient` is df/dx as the code under test computes it.
 inline void ExpectGradient(const std::string& name,
                            const std::function<double(const std::vector<double>&)>& f,
                            std::vector<double> x, const std::vector<double>& gradient,

@@ -1,5 +1,5 @@
-// Runs a whole graph by the plan of an Executable, on values that are the same for every backend.
-// Results are plain elements in double.
+// Runs a whole graph with an Executable, on inputs and variables that are the same for every
+// backend. Results are elements in plain order, in double.
 #pragma once
 
 #include <limits>
@@ -17,7 +17,7 @@
 
 namespace carole::testing {
 
-// What a run leaves: each output in the order of MarkOutput(), gradients and moving statistics by
+// The results of a run: outputs in the order of MarkOutput(), gradients and moving statistics by
 // the variable's name.
 struct GraphResult {
   std::vector<Elements> outputs;
@@ -25,12 +25,12 @@ struct GraphResult {
   std::map<std::string, Elements> statistics;
 };
 
-// Uniform in [-1, 1), exact in fp32.
+// Number i of a stream of numbers that depends on `name`: uniform in [-1, 1), exact in fp32.
 inline double Uniform(const std::string& name, uint64_t i) {
   return static_cast<float>(SplitMix64(Fnv1a64(name) + i) >> 40) * 0x1p-23 - 1;
 }
 
-// First values of a variable, the same for every dtype and layout; variances are positive.
+// Initial values of a variable, the same for every dtype and layout. Variances are positive.
 inline Elements VariableElements(const Variable& v) {
   const bool variance = v.name.find("variance") != std::string::npos;
   const double scale = v.shape.rank() >= 2 ? 0.5 : 0.3;
@@ -43,7 +43,8 @@ inline Elements VariableElements(const Variable& v) {
   return values;
 }
 
-// Values of a graph's input: labels below `classes`, weights 1/rows, anything else in [-1, 1).
+// Values of an input: labels are below `classes`, weights are 1/rows, everything else is in [-1,
+// 1).
 inline Elements InputElements(const Value& v, int classes = 3) {
   Elements values(static_cast<size_t>(v.shape.size()));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -54,7 +55,7 @@ inline Elements InputElements(const Value& v, int classes = 3) {
   return values;
 }
 
-// A graph compiled, bound, and filled with the values above.
+// A graph that is compiled, bound, and filled with the values above.
 class GraphRunner {
  public:
   GraphRunner(const Graph& graph, const Backend& backend, const Schedule& schedule = {})
@@ -80,8 +81,8 @@ class GraphRunner {
     Fill(executable_.Input(name), values);
   }
 
-  // Fills the arena with what comes of NaN in every floating-point input and weight, then puts all
-  // values back: whatever a later run reads before it is written shows.
+  // Fills the arena with NaN: runs once with NaN in every floating-point input and weight, then
+  // restores these. If a later run reads memory before writing it, the result will be NaN.
   void Poison(const RunContext& context = {}) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     std::vector<std::pair<std::string, Elements>> inputs;
@@ -112,7 +113,7 @@ class GraphRunner {
     return result;
   }
 
-  // The sum of the losses at the values that stand there now.
+  // Runs with the current values and returns the sum of the losses.
   double Loss(const RunContext& context = {}) {
     executable_.Run(context);
     double sum = 0;
@@ -126,7 +127,7 @@ class GraphRunner {
  private:
   Elements Read(const std::byte* arena, const std::string& name) const {
     const int i = store_->Find(name);
-    Elements values(static_cast<size_t>(store_->places()[i].shape.size()));
+    Elements values(static_cast<size_t>(store_->variables()[i].shape.size()));
     store_->ReadFrom(arena, i, std::span<double>(values));
     return values;
   }

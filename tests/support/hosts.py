@@ -1,6 +1,7 @@
-"""Machines for tests: network namespaces on a bridge, each with its own host name, processes and shared memory.
+"""Emulates hosts on this machine: network namespaces on a bridge, each with its own host name, processes and shared
+memory.
 
-Needs root and Debian's iproute2 and util-linux. The file system is shared, as an NFS would be.
+Needs root and Debian's packages iproute2 and util-linux. All hosts share the file system, as if it were an NFS.
 
     with Hosts(3) as hosts:
         hosts.start(1, ["carole", "launch", ...], log="worker.log")
@@ -16,7 +17,7 @@ import time
 
 
 class Unavailable(Exception):
-    """This machine cannot have such hosts; the text is the reason."""
+    """This machine cannot emulate hosts; the text is the reason."""
 
 
 def find_program(name):
@@ -37,14 +38,14 @@ def require(*programs):
 
 
 def run(*words):
-    """Runs a command that has to work."""
+    """Runs a command and returns its output. Raises RuntimeError if it fails."""
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"{' '.join(words)}: {result.stderr.strip() or result.stdout.strip()}")
     return result.stdout
 
 
-# The first process of a host: sets the stage, then waits to be killed.
+# The first process of a host. It prepares the host and then sleeps until it is killed.
 INIT = """
 set -e
 hostname "$1"
@@ -55,7 +56,7 @@ echo ready
 exec sleep infinity
 """
 
-# What mpirun calls instead of ssh: AGENT ADDRESS COMMAND..., run inside the host of that address, on its cores.
+# Replaces ssh for mpirun. AGENT ADDRESS COMMAND... runs the command on the host with this address, on its cores.
 AGENT = """#!/bin/sh
 read -r first cores <"${0%/*}/$1"
 shift
@@ -64,14 +65,14 @@ exec nsenter -t "$first" --net --uts --ipc --mount --pid taskset -c "$cores" sh 
 
 
 class Hosts:
-    def __init__(self, number, bed=0):
-        """`bed` parts several of these in one process, 0 to 9."""
+    def __init__(self, number, group=0):
+        """Emulates `number` hosts. `group`, from 0 to 9, distinguishes several objects in one process."""
         self.number = number
-        self.tag = f"c{os.getpid() % 100000}{'abcdefghij'[bed]}"  # of links and namespaces: at most 15 letters in all
+        self.tag = f"c{os.getpid() % 100000}{'abcdefghij'[group]}"  # prefix of link names (at most 15 letters)
         self.net = None
         self.folder = tempfile.mkdtemp(prefix="carole-hosts-")
-        self.inits = {}  # host -> the unshare that holds its first process
-        self.first = {}  # host -> number of its first process
+        self.inits = {}  # host -> the process of unshare whose child is the first process of the host
+        self.first = {}  # host -> process id of its first process
         self.started = []
 
     def __enter__(self):
@@ -110,7 +111,7 @@ class Hosts:
     def name(self, host):
         return f"{self.tag}h{host}"
 
-    space = name  # of its network namespace
+    space = name  # the network namespace has the same name
 
     def address(self, host):
         return f"{self.net}.{host + 1}"
@@ -133,14 +134,14 @@ class Hosts:
             try:
                 run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", self.space(host))
                 break
-            except RuntimeError as error:  # the kernel is still taking down other machines' links
+            except RuntimeError as error:  # the kernel is still removing the links of other hosts
                 if not attempts_left or "File exists" not in str(error):
                     raise
                 time.sleep(0.25)
         run("ip", "link", "set", port, "master", self.tag, "up")
         run("ip", "-n", self.space(host), "link", "set", "lo", "up")
         run("ip", "-n", self.space(host), "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
-        # As on most machines. Should this one use BBR: that paces packets by timers, which take the ranks' cores.
+        # Reno, because this machine may use BBR, whose timers for pacing packets would take CPU time from the ranks.
         run("ip", "netns", "exec", self.space(host), "sh", "-c", "echo reno >/proc/sys/net/ipv4/tcp_congestion_control")
 
     def power_on(self, host):
@@ -157,7 +158,7 @@ class Hosts:
             self.first[host] = int(file.read())
 
     def _kill_processes(self, host):
-        """The end of a PID namespace's first process ends all of them."""
+        """Kills the first process of the host's PID namespace. This ends all its processes."""
         try:
             os.kill(self.first[host], signal.SIGKILL)
         except (KeyError, ProcessLookupError):
@@ -167,12 +168,12 @@ class Hosts:
         init.wait()
 
     def power_off(self, host):
-        """No packet leaves the host any more, and all of its processes are gone."""
+        """Takes the link down, so no packet leaves the host any more, and kills all processes."""
         run("ip", "-n", self.space(host), "link", "set", "eth0", "down")
         self._kill_processes(host)
 
     def set_rate(self, rate):
-        """Of every host's link, both ways: "1gbit"; None for what the machine gives."""
+        """Limits the rate of every host's link in both directions, for example to "1gbit". None removes the limit."""
         bucket = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
         for host in range(self.number):
             for prefix, device in ((["-n", self.space(host)], "eth0"), ([], f"{self.tag}p{host}")):
@@ -180,7 +181,8 @@ class Hosts:
                 run("tc", *prefix, "qdisc", *change)
 
     def mpirun(self, command, cores=None):
-        """Words that start a rank on each host, from outside; `cores`: of each host one, else all of the machine."""
+        """Returns the command line, to be run outside of the hosts, that starts a rank on each host. `cores` has one
+        core for each host; without it, every host uses all cores."""
         everywhere = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
         for host in range(self.number):
             with open(self.file(self.address(host)), "w", encoding="ascii") as file:
@@ -200,7 +202,7 @@ class Hosts:
                 f"--wd={os.getcwd()}", "setpriv", "--pdeathsig", "TERM", *command]
 
     def start(self, host, command, log, env=None):
-        """Starts a command in a host, with its output in a file of the hosts' folder."""
+        """Starts a command on a host. Its output is appended to the file `log` in the folder of this object."""
         with open(self.file(log), "ab") as file:
             process = subprocess.Popen(self.words(host, command), stdin=subprocess.DEVNULL, stdout=file,
                                        stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
@@ -209,7 +211,7 @@ class Hosts:
 
     @staticmethod
     def signal(process, number):
-        """To what start() started, which is a child of the process that entered the host."""
+        """Sends a signal to a command that start() started. It is the child of the process that entered the host."""
         with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
             os.kill(int(file.read()), number)
 
@@ -219,7 +221,7 @@ class Hosts:
 
 
 def wait_until(condition, seconds, what):
-    """Polls; raises TimeoutError with `what`, which may be a function."""
+    """Polls until condition() is true. After `seconds`, raises TimeoutError with the text `what` (or what())."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

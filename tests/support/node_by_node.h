@@ -1,5 +1,5 @@
-// Runs a graph one node at a time with plain layouts and memory of its own for every value: the
-// oracle of the plan, which it knows nothing of.
+// Runs a graph one node at a time, with plain layouts and separate memory for every value. It is
+// the oracle of the Executable and shares no code with it.
 #pragma once
 
 #include <vector>
@@ -43,7 +43,7 @@ class NodeByNode {
   }
 
  private:
-  // Gradients of variables lie in the order of their variable.
+  // Gradients of variables have the layout of their variable.
   Layout LayoutOf(const Node& node, size_t output) const {
     const bool filter =
         node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter;

@@ -1,6 +1,6 @@
-// Runs one operation on a backend the way a plan would, and watches it: outputs and workspace start
-// as NaN (all bytes 0xFF), every memory lies between guard bytes, inputs must stay as they are, and
-// a second run must give the same bits.
+// Runs one operation on a backend as an Executable would, and checks how it uses memory. Outputs
+// and workspace start as NaN (all bytes 0xFF). Guard bytes surround every buffer. Inputs must not
+// change. A second run must give the same bits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 
 namespace carole::testing {
 
-// While it lives, guarded memory of this thread is such that both this backend's kernels and the
-// host can touch it.
+// While an object of this class exists, GuardedMemory of this thread is allocated from the backend,
+// so that both its kernels and the host can access it.
 class UseMemoryOf {
  public:
   explicit UseMemoryOf(const Backend& backend) { current = &backend; }
@@ -34,7 +34,7 @@ class UseMemoryOf {
   static inline thread_local const Backend* current = nullptr;
 };
 
-// Memory between guards. A default one stands for an absent place.
+// Memory between guard bytes. A default-constructed one stands for an absent input or output.
 class GuardedMemory {
  public:
   GuardedMemory() = default;
@@ -90,7 +90,7 @@ class GuardedTensor {
   GuardedMemory& memory() { return memory_; }
   const GuardedMemory& memory() const { return memory_; }
 
-  // The elements of a plain layout, in the order in which they lie in memory.
+  // The elements in the order of memory. Only for plain layouts.
   Elements Read() const { return present_ ? ReadElements(tensor_) : Elements(); }
   void Write(const Elements& values) { Fill(tensor_, values); }
 
@@ -100,6 +100,7 @@ class GuardedTensor {
   bool present_ = false;
 };
 
+// A copy of the tensor in another layout, made by the backend.
 inline GuardedTensor Reordered(const Backend& backend, const GuardedTensor& from,
                                const Layout& layout) {
   GuardedTensor to(from.tensor().shape, from.tensor().dtype, layout);
@@ -111,13 +112,14 @@ inline GuardedTensor Reordered(const Backend& backend, const GuardedTensor& from
 
 // Whether a kernel may change this input: the moving statistics of batch normalization.
 inline bool IsState(const OpSpec& spec, size_t input) {
-  return spec.kind == OpKind::kBatchNorm && input >= BatchNormPlaces::kMovingMean;
+  return spec.kind == OpKind::kBatchNorm && input >= BatchNormIndices::kMovingMean;
 }
 
+// One operation with its kernel and memory.
 class OpRun {
  public:
-  // Reorders `inputs` into what the kernel wants. in_place: output 0 lies over the input that the
-  // kernel allows for it.
+  // Reorders `inputs` to the layouts that the kernel wants. With `in_place`, output 0 uses the
+  // memory of the input that the kernel allows for it.
   OpRun(const Backend& backend, const OpSpec& spec, const std::vector<GuardedTensor>& inputs,
         bool in_place = false)
       : backend_(backend), spec_(spec), kernel_(backend.MakeKernel(spec)) {
@@ -137,7 +139,7 @@ class OpRun {
     if (in_place) alias_ = kernel_->InPlaceInput(0);
   }
 
-  // Whether output 0 can lie over an input.
+  // Whether output 0 can use the memory of an input.
   bool CanRunInPlace() const {
     const int i = kernel_->InPlaceInput(0);
     return i >= 0 && inputs_[i].present() &&
@@ -165,7 +167,7 @@ class OpRun {
   const Kernel& kernel() const { return *kernel_; }
 
  private:
-  // Opaque outputs of another kernel (argmax) are passed on as they are.
+  // Opaque outputs of another kernel (argmax) are passed on in their layout.
   Layout InputLayout(size_t i, const std::vector<GuardedTensor>& inputs) const {
     const Layout& wanted = kernel_->input_layouts()[i];
     return wanted.is_any() ? inputs[i].layout() : wanted;
@@ -215,7 +217,8 @@ class OpRun {
   int alias_ = -1;
 };
 
-// Values of the spec's plain layouts holding these elements; an absent place takes no elements.
+// Makes tensors with the spec's plain layouts and these elements. An absent input takes no
+// elements.
 inline std::vector<GuardedTensor> MakeInputs(const OpSpec& spec,
                                              const std::vector<Elements>& elements) {
   CAROLE_CHECK_EQ(elements.size(), spec.inputs.size(), "inputs of {}", Name(spec.kind));
@@ -227,8 +230,8 @@ inline std::vector<GuardedTensor> MakeInputs(const OpSpec& spec,
   return values;
 }
 
-// Runs an operation with plain layouts: elements in, elements of all outputs out. `state`, if
-// given, receives the inputs after the run.
+// Runs an operation with plain layouts. Returns the elements of all outputs. `state`, if given,
+// receives the inputs after the run.
 inline std::vector<Elements> RunPlain(const Backend& backend, const OpSpec& spec,
                                       const std::vector<Elements>& inputs,
                                       const RunContext& context = {},

@@ -1,4 +1,4 @@
-// Specifications of operations in plain layouts, for tests. Activations are NHWC in memory, filters
+// Functions that make OpSpecs in plain layouts, for tests. Activations are NHWC in memory, filters
 // (R,S,C,K).
 #pragma once
 
@@ -22,8 +22,8 @@ inline TensorSpec OptionalSpec(const Shape& shape, bool present) {
 
 // The same operation in double.
 inline OpSpec InDouble(OpSpec spec) {
-  for (auto* places : {&spec.inputs, &spec.outputs}) {
-    for (TensorSpec& t : *places) {
+  for (auto* tensors : {&spec.inputs, &spec.outputs}) {
+    for (TensorSpec& t : *tensors) {
       if (t.dtype == DType::kF32) t.dtype = DType::kF64;
     }
   }
@@ -44,12 +44,14 @@ inline OpSpec InNarrow(OpSpec spec, DType type) {
   return spec;
 }
 
+// The sizes and options of a convolution.
 struct ConvSizes {
   Shape x;
   int64_t k = 1, r = 1, s = 1;
   Conv2dAttributes attributes;
   bool bias = false, residual = false;
-  bool mask = false;  // of a ReLU, on the data's gradient or the result's
+  // Fuses a ReLU's backward: it masks dx of the data gradient, or dy of the filter gradient.
+  bool relu_mask = false;
 
   Shape w() const { return {k, x[1] / attributes.groups, r, s}; }
   Shape y() const {
@@ -60,21 +62,21 @@ struct ConvSizes {
   }
 };
 
-// Rows and columns of a filter; a number alone: as many of both.
+// Rows and columns of a filter. A single number stands for both.
 struct Window {
   Window(int64_t n) : r(n), s(n) {}
   Window(int64_t r, int64_t s) : r(r), s(s) {}
   int64_t r, s;
 };
-// A convolution's operands besides x and w.
-struct ConvOthers {
-  bool bias = false, residual = false, mask = false;
+// Optional inputs of a convolution.
+struct ConvOptions {
+  bool bias = false, residual = false, relu_mask = false;
 };
 inline ConvSizes Conv(const Shape& x, int64_t k, const Window& window,
-                      const Conv2dAttributes& a = {}, const ConvOthers& others = {}) {
-  return {x, k, window.r, window.s, a, others.bias, others.residual, others.mask};
+                      const Conv2dAttributes& a = {}, const ConvOptions& options = {}) {
+  return {x, k, window.r, window.s, a, options.bias, options.residual, options.relu_mask};
 }
-// The same padding on all sides.
+// Padding of n pixels on all sides.
 constexpr Padding Around(int64_t n) { return {n, n, n, n}; }
 
 inline OpSpec Conv2dSpec(const ConvSizes& c) {
@@ -91,8 +93,8 @@ inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
               c.attributes,
               {PlainSpec(c.y()), FilterSpec(c.w())},
               {PlainSpec(c.x)}};
-  if (c.mask) spec.inputs.push_back(PlainSpec(c.x));
-  if (c.mask && c.bias) spec.outputs.push_back(PlainSpec({c.x[1]}));
+  if (c.relu_mask) spec.inputs.push_back(PlainSpec(c.x));
+  if (c.relu_mask && c.bias) spec.outputs.push_back(PlainSpec({c.x[1]}));
   return spec;
 }
 inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {
@@ -101,7 +103,7 @@ inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {
               c.attributes,
               {PlainSpec(c.x), PlainSpec(c.y())},
               {FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)}};
-  if (c.mask) spec.inputs.push_back(PlainSpec(c.y()));
+  if (c.relu_mask) spec.inputs.push_back(PlainSpec(c.y()));
   return spec;
 }
 
@@ -129,7 +131,7 @@ inline OpSpec LinearBackwardFilterSpec(const LinearSizes& l) {
           {FilterSpec({l.k, l.c}), OptionalSpec({l.k}, l.bias)}};
 }
 
-// First layers of nets.
+// The first convolutions of nets.
 inline ConvSizes ResNetStem(int64_t batch) {
   return Conv({batch, 3, 224, 224}, 64, 7, {.stride_h = 2, .stride_w = 2, .padding = Around(3)});
 }
@@ -143,18 +145,19 @@ inline ConvSizes VggStem(int64_t batch) {
   return Conv({batch, 3, 224, 224}, 64, 3, {.padding = Around(1)});
 }
 
+// The sizes and options of a batch norm.
 struct BatchNormSizes {
   Shape x;
   bool gamma = true, beta = true, residual = false;
-  bool two = false;     // gradients of y; only with a residual
-  bool addend = false;  // to dx
+  bool dy2 = false;     // backward: a second gradient of y; only with a residual
+  bool addend = false;  // backward: added to dx
   BatchNormAttributes attributes;
-  int64_t dy_channels = 0;  // 0: as many as x has
-  bool passed = false;      // forward leaves it, backward reads it in y's stead
+  int64_t dy_channels = 0;    // backward: channels of dy; 0: as many as x has
+  bool relu_bitmask = false;  // forward writes it, backward reads it instead of y
 };
 
-inline void AddReluBitmask(const BatchNormSizes& b, std::vector<TensorSpec>& places) {
-  if (b.passed) places.push_back({ReluBitmaskShape(b.x), DType::kU8, Layout::Nhwc()});
+inline void AddReluBitmask(const BatchNormSizes& b, std::vector<TensorSpec>& tensors) {
+  if (b.relu_bitmask) tensors.push_back({ReluBitmaskShape(b.x), DType::kU8, Layout::Nhwc()});
 }
 inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
@@ -169,13 +172,13 @@ inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
 }
 inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
-  const bool needs_y = b.residual && b.attributes.relu && !b.passed;
+  const bool needs_y = b.residual && b.attributes.relu && !b.relu_bitmask;
   Shape dy = b.x;
   if (b.dy_channels > 0) dy[1] = b.dy_channels;
   OpSpec spec{OpKind::kBatchNormBackward,
               b.attributes,
               {PlainSpec(dy), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
-               OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.two),
+               OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.dy2),
                OptionalSpec(b.x, b.addend)},
               {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
                OptionalSpec(b.x, b.residual)}};
@@ -208,7 +211,7 @@ inline OpSpec SameShapeSpec(OpKind kind, OpAttributes attributes, const Shape& s
   return {kind, attributes, std::vector<TensorSpec>(inputs, PlainSpec(shape)), {PlainSpec(shape)}};
 }
 
-// x_i (N,C_i,H,W) with these C_i.
+// A concatenation of x_i (N,C_i,H,W), where `channels` lists the C_i.
 inline OpSpec ConcatSpec(Shape x, const std::vector<int64_t>& channels) {
   OpSpec spec{OpKind::kConcat, {}, {}, {}};
   int64_t sum = 0;
@@ -252,7 +255,7 @@ inline OpSpec CrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAt
           {PlainSpec({}), PlainSpec({n, k})}};
 }
 
-// Normal numbers rounded to fp32, so that both precisions see the same.
+// Normally distributed numbers, rounded to fp32 so that fp32 and double use the same ones.
 inline std::vector<double> RandomElements(int64_t count, uint64_t seed) {
   Rng rng(seed, RngPurpose::kData);
   std::vector<double> values(count);

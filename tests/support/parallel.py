@@ -1,4 +1,4 @@
-"""Runs the tests of one unittest.TestCase several at a time: most of theirs is waiting for timeouts of what they test."""
+"""Runs the tests of one unittest.TestCase in parallel. This pays off for tests that mostly wait."""
 
 import concurrent.futures
 import io
@@ -8,8 +8,8 @@ import unittest
 
 
 def main(case, threads, slow=()):
-    """As unittest.main(), which it is when options are given. Each test gets an instance of its own, class fixtures
-    run once, and the slow tests begin first."""
+    """Replaces unittest.main(); with options on the command line it calls unittest.main(). Each test gets its own
+    instance, class fixtures run once, and the tests named in `slow` start first."""
     if len(sys.argv) > 1:
         unittest.main()
     names = sorted(unittest.defaultTestLoader.getTestCaseNames(case), key=lambda name: name not in slow)
@@ -26,7 +26,7 @@ def main(case, threads, slow=()):
 def _run(test):
     start = time.monotonic()
     stream = io.StringIO()
-    # Not TextTestRunner: it changes the warning filters of the whole process, and threads share them.
+    # TextTestRunner cannot be used: it changes the warning filters of the whole process, which threads share.
     result = unittest.TextTestResult(unittest.runner._WritelnDecorator(stream), True, 0)
     test(result)
     result.printErrors()

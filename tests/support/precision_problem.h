@@ -1,4 +1,4 @@
-// Whether this machine has a precision, for tests that are skipped where it has not.
+// Sets the precision of a backend, for tests that are skipped if it is not available.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace carole::testing {
 
-// Makes the backend compute in it. Empty, or why that cannot be.
+// Sets the backend's precision. Returns an empty string, or the reason if it is not available.
 inline std::string PrecisionProblem(Precision precision, Backend& backend) {
   try {
     backend.SetPrecision(precision);

@@ -1,4 +1,4 @@
-// The backend of plain loops, for tests that only need one.
+// A shared reference backend, for tests that need any backend.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Runs a function on N ranks, each a thread of this process with its communicator.
+// Runs a function on N ranks. Each rank is a thread of this process with a communicator of its own.
 //
 //   RunRanks(4, [](Communicator& c) { … });
 #pragma once
@@ -18,7 +18,8 @@ namespace carole::testing {
 using collectives::Communicator;
 using collectives::CommunicatorOptions;
 
-// What each rank threw, "" for nothing. Communicators live until all ranks are through.
+// Returns the text of the error that each rank threw, or "". Communicators live until all ranks
+// have finished.
 inline std::vector<std::string> ErrorsOfRanks(int size,
                                               const std::function<void(Communicator&)>& work,
                                               const CommunicatorOptions& options = {}) {
@@ -38,7 +39,7 @@ inline std::vector<std::string> ErrorsOfRanks(int size,
   return errors;
 }
 
-// Expects that no rank throws.
+// Runs `work` on all ranks and expects that no rank throws.
 inline void RunRanks(int size, const std::function<void(Communicator&)>& work,
                      const CommunicatorOptions& options = {}) {
   const auto errors = ErrorsOfRanks(size, work, options);

@@ -1,4 +1,5 @@
-// Graphs whose ways cross in every manner that the plan, the rewrites and autodiff must get right.
+// Small graphs that contain every combination of readers and writers that the compiler, the
+// rewrites and autodiff must handle.
 #pragma once
 
 #include <memory>
@@ -14,24 +15,24 @@ struct SampleGraph {
   void (*build)(Sketch& s);
 };
 
-// Blocks with and without projection, norms on either side of the sum, the root as in a ResNet.
+// A ResNet: residual blocks with and without projection, batch norms on either side of the sum.
 inline void BuildResidual(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {4, 3, 12, 12}, s.graph.compute());
   ValueId y = s.Conv(x, "root", 16, 3, {.stride_h = 2, .stride_w = 2, .padding = {1, 1, 1, 1}});
   y = s.Relu(s.BatchNorm(y, "root_norm"));
   y = s.Pool(y,
              {.window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1, .padding = {1, 1, 1, 1}});
-  const ValueId way = s.BatchNorm(s.Conv(y, "shortcut", 20, 1), "shortcut_norm");
+  const ValueId shortcut = s.BatchNorm(s.Conv(y, "shortcut", 20, 1), "shortcut_norm");
   ValueId z = s.Relu(s.BatchNorm(s.Conv(y, "a1", 16, 3, {.padding = {1, 1, 1, 1}}), "a1_norm"));
   z = s.BatchNorm(s.Conv(z, "a2", 20, 1), "a2_norm");
-  y = s.Relu(s.Add(way, z));
+  y = s.Relu(s.Add(shortcut, z));
   z = s.BatchNorm(s.Conv(y, "b1", 20, 3, {.padding = {1, 1, 1, 1}}), "b1_norm");
   y = s.Relu(s.Add(z, y));
   s.Head(s.Pool(y, {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
 }
 
-// Gradients that meet at a batch norm: two units behind each other whose norm comes first (ResNet
-// v2), or last, with a ReLU (v1) or none (MobileNet v2).
+// Gradients that are added at a batch norm: residual units in sequence. Their batch norm comes
+// first (ResNet v2), or last with a ReLU after it (ResNet v1), or last without (MobileNet v2).
 enum class Unit { kNormFirst, kNormLast, kLinear };
 template <Unit kUnit>
 void BuildUnits(Sketch& s) {
@@ -48,6 +49,7 @@ void BuildUnits(Sketch& s) {
   s.Head(s.Pool(y, {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
 }
 
+// LeNet-like: convolution, pool, LRN, dropout, fully connected layers.
 inline void BuildPlain(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {4, 1, 10, 10}, s.graph.compute());
   ValueId y = s.Relu(s.Conv(x, "conv1", 8, 3, {}, true));
@@ -57,7 +59,7 @@ inline void BuildPlain(Sketch& s) {
   s.Head(ops::Dropout(s.graph, y, {.keep = 0.5, .layer = 2}));
 }
 
-// ReLUs before maxima, the first over windows that overlap, and biases before both.
+// ReLUs before max pools, with biases. The windows of the first pool overlap.
 inline void BuildMaxima(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {3, 2, 13, 13}, s.graph.compute());
   const Conv2dAttributes same{.padding = {1, 1, 1, 1}};
@@ -69,8 +71,8 @@ inline void BuildMaxima(Sketch& s) {
   s.Head(y);
 }
 
-// A value that is read twice by one sum and by two convolutions more, a branch that leads nowhere,
-// a frozen layer, two losses, and outputs in the middle.
+// A value that one sum reads twice and other nodes read too, an unused branch, a frozen layer, two
+// losses, and outputs in the middle.
 inline void BuildTangle(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {4, 3, 6, 6}, s.graph.compute());
   const ValueId frozen = s.Weight("frozen/weights", {5, 3, 1, 1}, false);
@@ -87,8 +89,8 @@ inline void BuildTangle(Sketch& s) {
   s.Head(s.Relu(sum), "second", {.smoothing = 0.1, .scale = 0.4});
 }
 
-// The gradient that reaches `a` comes as (d, other, d), where d is read here for the last time: a
-// sum in place must not count itself.
+// The gradient of `a` is a sum (d, other, d), which reads d for the last time. If the sum is
+// written in place of the first d, it must not be read as the second one.
 inline void BuildEcho(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {4, 4}, s.graph.compute());
   const ValueId a = s.Linear(x, "a", 6);
@@ -99,7 +101,8 @@ inline void BuildEcho(Sketch& s) {
   s.Head(s.Add(u, side));
 }
 
-// One filter for two convolutions, groups, and channels that are no multiple of a block.
+// One filter that two convolutions share, grouped convolutions, and numbers of channels that are
+// not multiples of a block.
 inline void BuildShared(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {2, 6, 8, 8}, s.graph.compute());
   const ValueId w = s.Weight("shared/weights", {6, 6, 3, 3});
@@ -112,7 +115,8 @@ inline void BuildShared(Sketch& s) {
   s.Head(s.Conv(y, "grouped", 4, 1, {.groups = 2}, true));
 }
 
-// Concatenations of norms and others; behind the second one, channels do not come in whole blocks.
+// Concatenations of batch norms and other values. In the second one, the channels of a part are not
+// a multiple of a block.
 inline void BuildBranches(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {3, 3, 6, 6}, s.graph.compute());
   const ValueId root = s.Relu(s.BatchNorm(s.Conv(x, "root", 16, 1), "root_norm"));
@@ -120,7 +124,7 @@ inline void BuildBranches(Sketch& s) {
     return s.BatchNorm(s.Conv(root, name, channels, 1), std::string(name) + "_norm");
   };
   const ValueId a =
-      ops::Concat(s.graph, {s.Relu(branch("a1", 16)), s.Relu(branch("a2", 32))});  // once more
+      ops::Concat(s.graph, {s.Relu(branch("a1", 16)), s.Relu(branch("a2", 32))});  // nested
   const ValueId b = s.Relu(branch("b", 16), 0.9), c = branch("c", 16);
   const ValueId pool = s.Pool(
       root, {.window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1, .padding = {1, 1, 1, 1}});
@@ -130,17 +134,17 @@ inline void BuildBranches(Sketch& s) {
                 {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
 }
 
-// Averages before convolutions: of fewer channels, of more, read twice, with a bias, in groups,
-// with strides or padding, and of a larger map.
+// Average pools before convolutions. The convolutions have fewer or more channels, a bias, groups,
+// strides or padding. One average is read twice, and one pool makes the map smaller.
 inline void BuildAverages(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {3, 12, 7, 7}, s.graph.compute());
-  const auto average = [&](ValueId of, int64_t stride, int64_t around) {
-    return s.Pool(of, {.mode = Pool2dAttributes::Mode::kAverage,
-                       .window_h = 3,
-                       .window_w = 3,
-                       .stride_h = stride,
-                       .stride_w = stride,
-                       .padding = {around, around, around, around}});
+  const auto average = [&](ValueId value, int64_t stride, int64_t around) {
+    return s.Pool(value, {.mode = Pool2dAttributes::Mode::kAverage,
+                          .window_h = 3,
+                          .window_w = 3,
+                          .stride_h = stride,
+                          .stride_w = stride,
+                          .padding = {around, around, around, around}});
   };
   const ValueId root = s.Relu(s.Conv(x, "root", 12, 1));
   const auto branch = [&](const char* name, int64_t channels, const Conv2dAttributes& a = {},
@@ -170,7 +174,7 @@ inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
                                                 {"norm_last", BuildUnits<Unit::kNormLast>},
                                                 {"linear", BuildUnits<Unit::kLinear>}};
 
-// The graph for a backend, differentiated, and fused before if asked for.
+// Builds and differentiates the graph. If a backend is given, also fuses it for this backend.
 inline std::unique_ptr<Graph> MakeTraining(const SampleGraph& sample, DType compute,
                                            const Backend* fuse_for = nullptr) {
   auto graph = std::make_unique<Graph>(compute);

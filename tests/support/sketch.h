@@ -1,4 +1,4 @@
-// Small graphs for tests: layers in one line each, with variables of their own.
+// Builds small graphs for tests. Each layer takes one line.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace carole::testing {
 
+// Appends layers to a graph and makes their variables.
 class Sketch {
  public:
   explicit Sketch(Graph& graph) : graph(graph) {}
 
-  // A variable of our shape; TensorFlow's shape follows from it.
+  // Adds a variable of our shape; TensorFlow's shape follows from it.
   ValueId Weight(const std::string& name, const Shape& s, bool trainable = true) {
     const Shape tf_shape = s.rank() == 4   ? Shape{s[2], s[3], s[1], s[0]}
                            : s.rank() == 2 ? Shape{s[1], s[0]}
@@ -57,13 +58,14 @@ class Sketch {
     return ops::Pool2d(graph, x, a, training);
   }
 
-  // (N,…) -> (N,elements of a row)
+  // (N,…) -> (N, elements in a row)
   ValueId Flatten(ValueId x) {
     const int64_t rows = graph.shape(x)[0];
     return ops::Reshape(graph, x, {rows, graph.shape(x).size() / rows});
   }
 
-  // Three classes, labels and weights as inputs: (N,…) -> loss. Marks the loss as output.
+  // A linear layer with three classes and a loss: (N,…) -> loss. Labels and weights are inputs of
+  // the graph. Marks the loss as output.
   ValueId Head(ValueId x, const std::string& name = "head",
                const SoftmaxCrossEntropyAttributes& a = {}) {
     const ValueId flat = graph.shape(x).rank() == 2 ? x : Flatten(x);

@@ -1,8 +1,8 @@
-"""A real Slurm for tests: munged, slurmctld and N slurmd on this machine, with own keys, ports and folders.
+"""Runs a real Slurm for tests: munged, slurmctld and N slurmd on this machine, with their own keys, ports and folders.
 
-Needs root and Debian's slurm-wlm and munge. Nodes share network and file system; each has a host name of its own.
+Needs root and Debian's packages slurm-wlm and munge. Nodes share network and file system; each has its own host name.
 
-GPUs are pretended: device files that Slurm deals out, with nothing behind them.
+GPUs are emulated: Slurm allocates device files that belong to no device.
 
     with Slurm(4, gpus=2) as slurm:
         job = slurm.submit("train_cpu.sbatch", "-N2", ...)
@@ -29,7 +29,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-# A requeued job waits for cred_expire seconds: 120 unless it is said, and 5 is the least.
+# A requeued job waits for cred_expire seconds. The default is 120 and the minimum is 5.
 AuthInfo=socket={folder}/munge/socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
@@ -60,7 +60,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def free_ports(number):
-    """The first of `number` ports in a row that nobody listens on."""
+    """Returns the first of `number` consecutive ports that are free."""
     for first in range(17100, 30000, number):
         sockets = []
         try:
@@ -80,7 +80,7 @@ class Slurm:
     def __init__(self, nodes, gpus=0):
         self.tag = f"s{os.getpid() % 100000}"
         self.nodes = [f"{self.tag}n{i}" for i in range(nodes)]
-        self.gpus = gpus  # of each node
+        self.gpus = gpus  # number of GPUs of each node
         self.folder = tempfile.mkdtemp(prefix="carole-slurm-")
         os.chmod(self.folder, 0o755)
         self.config = os.path.join(self.folder, "slurm.conf")
@@ -126,7 +126,7 @@ class Slurm:
         os.mkdir(folder, 0o711)
         with open(f"{folder}/key", "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(os.urandom(128))
-        # --force: it would mind the modes of folders above, as of /tmp.
+        # Without --force, munged refuses the modes of parent folders such as /tmp.
         run(find_program("munged"), "--force", f"--key-file={folder}/key", f"--socket={folder}/socket",
             f"--pid-file={folder}/pid", f"--log-file={folder}/log", f"--seed-file={folder}/seed")
 
@@ -167,7 +167,8 @@ class Slurm:
             return "no log"
 
     def _processes(self, *names):
-        """Numbers of what we started: daemons and all of their jobs, by the folder in environment or arguments."""
+        """Returns the ids of all processes of this Slurm: daemons and jobs. They have the folder of this object in
+        their environment or arguments. `names` restricts the result to programs with these names."""
         found = []
         mark = self.folder.encode()
         for number in filter(str.isdigit, os.listdir("/proc")):
@@ -185,7 +186,7 @@ class Slurm:
         return found
 
     def processes_on(self, node, name):
-        """Numbers of a job's processes called `name` on a node."""
+        """Returns the ids of all processes of jobs on a node that run the program `name`."""
         found = []
         for number in self._processes(name):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
@@ -214,7 +215,8 @@ class Slurm:
         return result.stdout.strip()
 
     def job(self, job):
-        """State, exit code of the batch script and restarts of a job; of an array, its tasks' states."""
+        """Returns state, exit code of the batch script, restarts and nodes of a job. `states` has one state for each
+        task of a job array."""
         text = self.do("scontrol", "show", "job", job)
         states = re.findall(r"JobState=(\w+)", text)
         return {"state": states[0], "states": states, "code": int(re.search(r"ExitCode=(\d+):", text).group(1)),
@@ -222,7 +224,7 @@ class Slurm:
                 "nodes": re.search(r" NodeList=(\S*)", text).group(1)}
 
     def wait(self, job, seconds, what=""):
-        """Until the job is over; returns job(job)."""
+        """Waits until the job is over and returns job(job). After `seconds`, raises TimeoutError with `what`."""
         ends = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
         last = {"states": ["unknown"]}
 

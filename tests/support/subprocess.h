@@ -1,5 +1,4 @@
-// Runs a program as a user would, in a process group of its own, with its output in files and a
-// deadline.
+// Runs a program as a user would: in a new process group, with its output in files and a deadline.
 #pragma once
 
 #include <fcntl.h>
@@ -20,19 +19,20 @@
 namespace carole::testing {
 
 struct ProcessResult {
-  int exit_code = -1;  // 128 + signal when a signal ended it
-  std::string out;
-  std::string err;
-  double seconds = 0;      // from the start to the end
-  bool timed_out = false;  // had to be killed
+  int exit_code = -1;  // 128 + signal if a signal ended the program
+  std::string out;     // standard output
+  std::string err;     // standard error
+  double seconds = 0;  // from the start to the end
+  bool timed_out = false;
 };
 
+// A running program. The destructor kills it.
 class Subprocess {
  public:
   explicit Subprocess(const std::vector<std::string>& words) : start_(Clock::now()) {
     pid_ = fork();
     if (pid_ < 0) throw std::runtime_error("fork failed");
-    if (pid_ == 0) Become(words);
+    if (pid_ == 0) ExecInChild(words);
   }
   ~Subprocess() {
     if (pid_ <= 0) return;
@@ -46,13 +46,12 @@ class Subprocess {
   std::string out() const { return ReadText(folder_ / "out"); }
   std::string err() const {
     std::string text = ReadText(folder_ / "err");
-    std::erase(
-        text,
-        '\0');  // Open MPI 5 ends its notice of an abort with one; regular expressions stop there
+    // Open MPI 5 ends its notice of an abort with NUL, at which regular expressions stop.
+    std::erase(text, '\0');
     return text;
   }
 
-  // Polls until `condition` holds; false when the program ends first or the time is over.
+  // Polls until `condition` holds. Returns false if the program ends first or the time is over.
   bool WaitUntil(const std::function<bool()>& condition, double seconds) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
     while (!condition()) {
@@ -62,7 +61,7 @@ class Subprocess {
     return true;
   }
 
-  // Waits for the end; a program that takes longer is killed.
+  // Waits for the end of the program. Kills its process group if it takes longer.
   ProcessResult Wait(double seconds = 400) {
     WaitUntil([] { return false; }, seconds);
     const bool timed_out = pid_ > 0;
@@ -76,7 +75,8 @@ class Subprocess {
  private:
   using Clock = std::chrono::steady_clock;
 
-  [[noreturn]] void Become(const std::vector<std::string>& words) const {
+  // Redirects the output and executes the program. Runs in the forked child.
+  [[noreturn]] void ExecInChild(const std::vector<std::string>& words) const {
     setpgid(0, 0);
     const int out = open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     const int err = open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -90,7 +90,8 @@ class Subprocess {
     _exit(127);
   }
 
-  // True once the program has ended.
+  // Collects the exit status. Returns true if the program has ended. `flags` are those of
+  // waitpid().
   bool Reap(int flags) {
     if (pid_ <= 0) return true;
     int status = 0;

@@ -1,4 +1,4 @@
-// Folders and files of tests.
+// Temporary folders, and text files, for tests.
 #pragma once
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 namespace carole {
 
-// A new empty folder that goes away with its content.
+// A new empty folder, deleted with its content by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder()
@@ -36,7 +36,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// What can be read of it: a process may end while its file in /proc is looked at.
+// Returns the content of a file, or as much of it as can be read. No error is thrown, because a
+// process may end while its file in /proc is read.
 inline std::string ReadText(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();

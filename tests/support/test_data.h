@@ -1,4 +1,4 @@
-// Where the tests' data lies.
+// The location of the test data.
 #pragma once
 
 #include <cstdlib>
@@ -6,8 +6,8 @@
 
 namespace carole {
 
-// tests/data of the source tree, or where the environment says that it was moved
-// (tests/gpu/bundle.sh).
+// Returns tests/data of the source tree, or the folder that the environment variable names. The
+// bundle of tests/gpu/bundle.sh moves the data.
 inline std::string TestData() {
   const char* moved = std::getenv("CAROLE_TEST_DATA");
   return moved != nullptr ? moved : CAROLE_TEST_DATA;

@@ -1,4 +1,4 @@
-// The texts of errors.
+// Captures the texts of errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 namespace carole {
 
-// What the E that f throws says; fails the test when it throws none.
+// Returns the text of the E that f() throws. Fails the test if f() throws nothing or another type.
 template <typename E, typename F>
 std::string TextOf(F&& f) {
   try {

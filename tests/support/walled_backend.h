@@ -1,6 +1,8 @@
-// A device without a GPU: a backend whose kernels run as late as a stream allows, on memory that
-// nobody else can touch (PROT_NONE but while a kernel or a copy runs). Whoever reads device memory
-// from the host, or touches what is still to be uploaded, is found out.
+// An emulated device that detects forbidden accesses to device memory, without a GPU.
+//
+// "Walled" memory is protected by PROT_NONE, except while a kernel or a copy runs. Kernels run as
+// late as a stream allows. So a test crashes if the host reads device memory, and gets wrong
+// results if the host changes data that is still to be uploaded.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,24 +25,25 @@
 
 namespace carole::testing {
 
-// When copies that run beside the kernels are made: as soon as they may be, or as late.
+// When copies run that may overlap with kernels: as early or as late as they may.
 enum class CopyTime : uint8_t { kEarly, kLate };
 
-// What has been asked for, in order, and the memory that it works on.
+// A stream: the work that was enqueued, in order, and the walled memory that it uses. Work runs
+// only in calls that wait for it, on the calling thread.
 class WalledStream {
  public:
   explicit WalledStream(CopyTime copy_time) : copy_time_(copy_time) {}
 
   void Add(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
-    (recorded_ != nullptr ? *recorded_ : work_).push_back(std::move(work));
+    (captured_ != nullptr ? *captured_ : work_).push_back(std::move(work));
   }
 
-  // Does all of it.
+  // Runs all work.
   void Drain() {
     Open([] {});
   }
-  // And then this, while the memory can be touched.
+  // Runs all work, and then `last`, while the memory is accessible.
   void Open(const std::function<void()>& last) {
     const std::lock_guard lock(mutex_);
     if (num_open_++ == 0) SetProtection(PROT_READ | PROT_WRITE);
@@ -49,7 +52,7 @@ class WalledStream {
     if (--num_open_ == 0) SetProtection(PROT_NONE);
   }
 
-  // As much of it as makes that true.
+  // Runs work until is_done() returns true.
   void RunUntil(const std::function<bool()>& is_done) {
     const std::lock_guard lock(mutex_);
     if (num_open_++ == 0) SetProtection(PROT_READ | PROT_WRITE);
@@ -60,47 +63,48 @@ class WalledStream {
     const std::lock_guard lock(mutex_);
     return work_.size();
   }
-  // Whether this thread is doing some of it right now.
+  // Whether this thread is running work of this stream.
   bool is_running() {
     const std::lock_guard lock(mutex_);
     return runner_ == std::this_thread::get_id();
   }
 
-  // What `enqueue` adds is done by whoever plays it.
-  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue);
-  bool is_recording() {
+  // Captures the work that `enqueue` adds. It runs when the result is replayed.
+  std::unique_ptr<CapturedWork> Capture(const std::function<void()>& enqueue);
+  bool is_capturing() {
     const std::lock_guard lock(mutex_);
-    return recorded_ != nullptr;
+    return captured_ != nullptr;
   }
 
-  // Of the run in progress: kernels read it as they run.
+  // Sets the context of the current run, in stream order. Kernels read it when they run.
   void SetContext(const RunContext& context) {
     Add([this, context] { context_ = context; });
   }
   const RunContext& context() const { return context_; }
 
-  // Beside what is added, as Backend::Upload() and its neighbors.
+  // Upload(), BeginReading(), EndReading() and WaitForUploads() have the contracts of the functions
+  // of these names in Backend. Uploads overlap with other work.
   void Upload(std::function<void()> copy) {
     const std::lock_guard lock(mutex_);
-    CAROLE_CHECK(recorded_ == nullptr, "an upload is recorded");
+    CAROLE_CHECK(captured_ == nullptr, "Upload() during a capture");
     copies_.push_back({std::move(copy), num_ends_});
     ++num_copies_;
     if (copy_time_ == CopyTime::kEarly) MakeCopies(num_copies_);
   }
   void BeginReading() {
     const std::lock_guard lock(mutex_);
-    CAROLE_CHECK(recorded_ == nullptr, "what waits for uploads is recorded");
+    CAROLE_CHECK(captured_ == nullptr, "BeginReading() during a capture");
     Add([this, until = num_copies_] { MakeCopies(until); });
   }
   void EndReading() {
     const std::lock_guard lock(mutex_);
-    CAROLE_CHECK(recorded_ == nullptr, "what uploads wait for is recorded");
+    CAROLE_CHECK(captured_ == nullptr, "EndReading() during a capture");
     Add([this, number = ++num_ends_] {
       ends_done_ = number;
       if (copy_time_ == CopyTime::kEarly) MakeCopies(num_copies_);
     });
   }
-  // Early ones come before all that was added but what they wait for, late ones behind it.
+  // Early copies run before all work except that which they wait for, late copies after all work.
   void WaitForUploads() {
     const std::lock_guard lock(mutex_);
     if (copy_time_ == CopyTime::kLate) Drain();
@@ -119,7 +123,7 @@ class WalledStream {
   std::byte* Allocate(size_t bytes) {
     const std::lock_guard lock(mutex_);
     void* memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CAROLE_CHECK(memory != MAP_FAILED, "no memory: {} bytes", bytes);
+    CAROLE_CHECK(memory != MAP_FAILED, "mmap of {} bytes failed", bytes);
     regions_.push_back({static_cast<std::byte*>(memory), bytes});
     return regions_.back().first;
   }
@@ -136,9 +140,9 @@ class WalledStream {
   using Work = std::deque<std::function<void()>>;
   struct Copy {
     std::function<void()> work;
-    uint64_t after;  // EndReading() of this number
+    uint64_t after;  // the number of the EndReading() that it waits for
   };
-  class Played;
+  class CapturedStreamWork;
 
   void RunNext() {
     const auto work = std::move(work_.front());
@@ -147,7 +151,7 @@ class WalledStream {
     work();
     runner_ = runner;
   }
-  // Those before copy number `until` that may be made.
+  // Runs the copies before copy number `until` that need not wait for an EndReading().
   void MakeCopies(uint64_t until) {
     while (copies_done_ < until && copies_.front().after <= ends_done_) {
       const auto copy = std::move(copies_.front().work);
@@ -165,7 +169,7 @@ class WalledStream {
   const CopyTime copy_time_;
   std::recursive_mutex mutex_;
   Work work_;
-  std::shared_ptr<Work> recorded_;
+  std::shared_ptr<Work> captured_;
   RunContext context_;
   std::deque<Copy> copies_;
   uint64_t num_copies_ = 0, copies_done_ = 0;
@@ -175,11 +179,11 @@ class WalledStream {
   std::vector<std::pair<std::byte*, size_t>> regions_;
 };
 
-class WalledStream::Played : public Recording {
+class WalledStream::CapturedStreamWork : public CapturedWork {
  public:
-  Played(WalledStream& stream, std::shared_ptr<Work> work)
+  CapturedStreamWork(WalledStream& stream, std::shared_ptr<Work> work)
       : stream_(stream), work_(std::move(work)) {}
-  ~Played() override { stream_.Drain(); }
+  ~CapturedStreamWork() override { stream_.Drain(); }
   void Replay() override {
     stream_.Add([work = work_] {
       for (const auto& one : *work) one();
@@ -191,16 +195,16 @@ class WalledStream::Played : public Recording {
   const std::shared_ptr<Work> work_;
 };
 
-inline std::unique_ptr<Recording> WalledStream::Record(const std::function<void()>& enqueue) {
+inline std::unique_ptr<CapturedWork> WalledStream::Capture(const std::function<void()>& enqueue) {
   const auto work = std::make_shared<Work>();
   {
     const std::lock_guard lock(mutex_);
-    recorded_ = work;
+    captured_ = work;
   }
   enqueue();
   const std::lock_guard lock(mutex_);
-  recorded_ = nullptr;
-  return std::make_unique<Played>(*this, work);
+  captured_ = nullptr;
+  return std::make_unique<CapturedStreamWork>(*this, work);
 }
 
 using SharedStream = std::shared_ptr<WalledStream>;
@@ -233,7 +237,7 @@ class WalledUpdater : public Updater {
   ~WalledUpdater() override { stream_->Drain(); }
 
   void BeginStep(const UpdateCoefficients& c, bool continues) override {
-    CAROLE_CHECK(!stream_->is_recording(), "the numbers of a step are recorded");
+    CAROLE_CHECK(!stream_->is_capturing(), "BeginStep() during a capture");
     stream_->Add([=, this] { inner_->BeginStep(c, continues); });
   }
   void Inspect(Segment range) override {
@@ -252,7 +256,7 @@ class WalledUpdater : public Updater {
   const SharedStream stream_;
 };
 
-// With `inner` null, on the host.
+// Runs the functions of `inner` in stream order, or the same arithmetic on the host if it is null.
 class WalledMath : public ArenaMath {
  public:
   WalledMath(const ArenaMath* inner, SharedStream stream)
@@ -279,7 +283,7 @@ class WalledMath : public ArenaMath {
   }
   void UpdateAverage(const bool* flag, float* to, const float* from, int64_t n,
                      float rest) const override {
-    CAROLE_CHECK(!stream_->is_recording(), "a number of the step is recorded");
+    CAROLE_CHECK(!stream_->is_capturing(), "UpdateAverage() during a capture");
     stream_->Add([=, this] {
       if (inner_ != nullptr) return inner_->UpdateAverage(flag, to, from, n, rest);
       for (int64_t i = 0; *flag && i < n; ++i)
@@ -328,7 +332,7 @@ class WalledDownload : public Download {
   ~WalledDownload() override { stream_->Drain(); }
 
   void Begin(const std::byte* device) override {
-    CAROLE_CHECK(!stream_->is_recording(), "a copy to the host is recorded");
+    CAROLE_CHECK(!stream_->is_capturing(), "Download::Begin() during a capture");
     ++begun_;
     stream_->Add([this, device] {
       std::copy_n(device, host_.size(), host_.data());
@@ -348,7 +352,7 @@ class WalledDownload : public Download {
 
 class WalledBackend : public Backend {
  public:
-  // The inner backend's kernels run on the host.
+  // Runs the kernels of `inner`, which must be a backend for the host.
   explicit WalledBackend(std::unique_ptr<Backend> inner, CopyTime copy_time = CopyTime::kLate)
       : inner_(std::move(inner)),
         stream_(std::make_shared<WalledStream>(copy_time)),
@@ -379,7 +383,7 @@ class WalledBackend : public Backend {
     stream_->Drain();
   }
   std::unique_ptr<Download> MakeDownload(size_t bytes) const override {
-    CAROLE_CHECK(!stream_->is_recording(), "memory is allocated while a step is recorded");
+    CAROLE_CHECK(!stream_->is_capturing(), "MakeDownload() during a capture");
     return std::make_unique<WalledDownload>(stream_, bytes);
   }
   void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
@@ -388,12 +392,12 @@ class WalledBackend : public Backend {
   void WaitForUploads() const override { stream_->WaitForUploads(); }
   void BeginReading() const override { stream_->BeginReading(); }
   void EndReading() const override { stream_->EndReading(); }
-  bool CanRecord() const override { return true; }
-  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const override {
-    return stream_->Record(enqueue);
+  bool CanCapture() const override { return true; }
+  std::unique_ptr<CapturedWork> Capture(const std::function<void()>& enqueue) const override {
+    return stream_->Capture(enqueue);
   }
   void BeginRun(const RunContext& context) const override {
-    CAROLE_CHECK(!stream_->is_recording(), "the numbers of a run are recorded");
+    CAROLE_CHECK(!stream_->is_capturing(), "BeginRun() during a capture");
     stream_->SetContext(context);
     stream_->Add([this, context] { inner_->BeginRun(context); });
   }

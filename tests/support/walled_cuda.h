@@ -1,5 +1,5 @@
-// A device whose own kernels are the CUDA backend's: each goes to the stream by itself, where a sum
-// over ranks may come between two of them.
+// A walled device (walled_backend.h) that runs the kernels of the CUDA backend. Each of them enters
+// the stream separately, so that an all-reduce may come between two of them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,11 +13,12 @@
 
 namespace carole::testing {
 
+// The stream of a walled device as a CUDA stream.
 class WalledCudaStream : public CUstream_st {
  public:
   explicit WalledCudaStream(SharedStream stream) : stream_(std::move(stream)) {}
 
-  // What the stream does pushes nothing behind other work.
+  // Work that is pushed while the stream runs other work is run at once.
   void Push(std::function<void()> work) override {
     stream_->is_running() ? work() : stream_->Add(std::move(work));
   }

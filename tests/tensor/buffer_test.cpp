@@ -14,8 +14,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Small, just around the size of a huge page, and large.
-TEST(Buffer, IsZeroAndAligned) {
+// The sizes are small, close to the size of a huge page, and large.
+TEST(Buffer, IsFilledWithZerosAndAligned) {
   for (size_t bytes : {size_t{1}, size_t{63}, size_t{64}, size_t{1000}, (size_t{2} << 20) - 1,
                        size_t{2} << 20, (size_t{5} << 20) + 3}) {
     const Buffer buffer(bytes);
@@ -28,12 +28,12 @@ TEST(Buffer, IsZeroAndAligned) {
   }
 }
 
-TEST(Buffer, EmptyHasNoMemory) {
+TEST(Buffer, HasNoMemoryIfEmpty) {
   EXPECT_EQ(Buffer().data(), nullptr);
   EXPECT_EQ(Buffer(0).data(), nullptr);
 }
 
-TEST(Buffer, MovesItsMemory) {
+TEST(Buffer, CanBeMoved) {
   Buffer a(100);
   std::byte* const data = a.data();
   Buffer b = std::move(a);
@@ -43,14 +43,14 @@ TEST(Buffer, MovesItsMemory) {
   EXPECT_EQ(b.size(), 10u);
 }
 
-TEST(Buffer, AbsurdSizesAreAnError) {
+TEST(Buffer, RejectsImpossibleSizes) {
   for (size_t bytes : {size_t{1} << 60, SIZE_MAX - 100, SIZE_MAX}) {
-    EXPECT_THAT([&] { Buffer{bytes}; }, ThrowsMessage<ConfigError>(AllOf(
-                                            HasSubstr("[memory] buffer: allocation failed"),
-                                            HasSubstr("MiB; use less at a time (--batch_size)"))));
+    EXPECT_THAT([&] { Buffer{bytes}; },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("[memory] buffer: cannot allocate"),
+                                                 HasSubstr("memory; use a smaller --batch_size"))));
   }
   EXPECT_THAT([] { Buffer{size_t{1} << 60}; },
-              ThrowsMessage<ConfigError>(HasSubstr("want 1099511627776.0 MiB")));
+              ThrowsMessage<ConfigError>(HasSubstr("cannot allocate 1099511627776.0 MiB")));
 }
 
 TEST(Buffer, AlignUpRoundsToCacheLines) {

@@ -1,5 +1,5 @@
-// Trains a small net for a few steps on ranks that are threads, to compare ways of sharing the
-// work.
+// Trains a small net for a few steps on ranks that are threads. Tests compare the outcomes of
+// different numbers of ranks, micro-batches, backends and options.
 #pragma once
 
 #include <functional>
@@ -13,30 +13,30 @@ namespace carole::testing {
 
 struct RankTraining {
   int num_ranks = 1;
-  int64_t rows = 8;  // the graph's batch size; a rank's batch is accumulation_steps times that
+  int64_t rows = 8;  // batch size of the graph; a rank's batch has accumulation_steps times as many
   int64_t num_samples = 22;
   int64_t steps = 4;
   DType dtype = DType::kF32;
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
   train::StepOptions options = {.optimizer = "momentum"};
-  // Makes the ranks' devices sum what they hold; empty on hosts.
+  // Lets the communicator reduce memory of the ranks' devices; empty for the host.
   std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
-  // The net, and the pixels of its images.
+  // Makes the net; `pixels` is the size of its images.
   std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
       [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
   int64_t pixels = kSmallImage * kSmallImage;
-  bool whole_pixels = false;  // see FormulaSource
+  bool whole_bytes = false;  // see FormulaSource
   DType image_dtype = DType::kF32;
-  bool ahead = false;  // a step is begun before the last one has ended, where that may be
+  bool run_ahead = false;  // launch a step before the previous one has ended, if that is possible
 };
 
 struct TrainingOutcome {
-  std::vector<double> losses;   // of each step, as rank 0 reports them
-  std::vector<double> weights;  // and statistics, of rank 0
+  std::vector<double> losses;   // of each step, from rank 0
+  std::vector<double> weights;  // weights and statistics of rank 0
   int64_t replays = 0;
 };
 
-// Differs from step to step.
+// A learning rate that differs from step to step.
 inline double RateAt(int64_t step) { return 0.05 / static_cast<double>(1 + step % 3); }
 
 inline TrainingOutcome Train(const RankTraining& t) {
@@ -52,7 +52,7 @@ inline TrainingOutcome Train(const RankTraining& t) {
                           .num_samples = t.num_samples,
                           .rank = c.rank(),
                           .size = c.size(),
-                          .whole = t.whole_pixels,
+                          .whole_bytes = t.whole_bytes,
                           .dtype = t.image_dtype});
     int64_t begun = 0;
     const auto begin = [&] {
@@ -61,7 +61,7 @@ inline TrainingOutcome Train(const RankTraining& t) {
     };
     for (int64_t s = 0; s < t.steps; ++s) {
       if (step.num_in_flight() == 0) begin();
-      if (t.ahead && begun < t.steps && step.CanRunAhead()) begin();
+      if (t.run_ahead && begun < t.steps && step.CanRunAhead()) begin();
       const train::StepResult result = step.End();
       if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
     }

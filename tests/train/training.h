@@ -1,4 +1,4 @@
-// Small nets and data for the tests of training.
+// Small nets and data for tests of training.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace carole::testing {
 
 inline constexpr int64_t kSmallImage = 8;
 
-// Convolution, [batch norm], ReLU, linear: (N,1,8,8) -> 10 classes, 2 thousand weights.
+// A net with convolution, [batch norm], ReLU and linear layer: (N,1,8,8) -> 10 classes, about 2000
+// weights.
 struct SmallNet {
   explicit SmallNet(int64_t batch, bool batch_norm = false, DType dtype = DType::kF32,
                     bool training = true)
@@ -71,20 +72,21 @@ struct SmallNet {
   ValueId logits;
 };
 
-// Samples by formula, shared out as dataset.h says, in their own order in every epoch.
+// A source of samples that are computed by formula. They are distributed to ranks as dataset.h
+// says, but come in the same order in every epoch.
 class FormulaSource : public io::BatchSource {
  public:
   struct Options {
-    int64_t pixels = kSmallImage * kSmallImage;  // of an image, channels included
+    int64_t pixels = kSmallImage * kSmallImage;  // per image, channels included
     int64_t local_batch = 4;
     int64_t num_samples = 22;
     int rank = 0, size = 1;
     bool endless = true;
-    bool whole = false;         // values are (byte - 128) / 128,
-    DType dtype = DType::kF32;  // kU8: these bytes
-    // Batches, counted from 0, of this rank: those whose pixel 5 is another, and those that lack a
-    // record.
-    std::set<int64_t> spoiled = {}, lacking = {};
+    bool whole_bytes = false;   // round values so that each one is (byte - 128) / 128
+    DType dtype = DType::kF32;  // kU8: the source returns these bytes instead
+    // Batches of bad_rank, counted from 0: in bad_batches, pixel 5 is bad_pixel; in short_batches,
+    // one record was skipped.
+    std::set<int64_t> bad_batches = {}, short_batches = {};
     int bad_rank = 0;
     float bad_pixel = INFINITY;
   };
@@ -108,8 +110,8 @@ class FormulaSource : public io::BatchSource {
         std::clamp<int64_t>(batch_.global_valid - o_.rank * o_.local_batch, 0, o_.local_batch);
     for (int64_t row = 0; row < o_.local_batch; ++row)
       Fill(row, row < batch_.valid ? first + row : position_, slot);
-    if (IsAmong(o_.spoiled)) slot.images[5] = o_.bad_pixel;
-    if (IsAmong(o_.lacking)) --batch_.valid;
+    if (Contains(o_.bad_batches)) slot.images[5] = o_.bad_pixel;
+    if (Contains(o_.short_batches)) --batch_.valid;
     ++number_;
     batch_.images = slot.images;
     batch_.pixels = slot.pixels;
@@ -134,7 +136,7 @@ class FormulaSource : public io::BatchSource {
     std::vector<int32_t> labels;
   };
 
-  bool IsAmong(const std::set<int64_t>& batches) const {
+  bool Contains(const std::set<int64_t>& batches) const {
     return o_.rank == o_.bad_rank && batches.contains(number_);
   }
 
@@ -147,7 +149,7 @@ class FormulaSource : public io::BatchSource {
       if (o_.dtype == DType::kU8) {
         slot.pixels[at] = byte;
       } else {
-        slot.images[at] = static_cast<float>(o_.whole ? (byte - 128) / 128.0 : image[i]);
+        slot.images[at] = static_cast<float>(o_.whole_bytes ? (byte - 128) / 128.0 : image[i]);
       }
     }
     slot.labels[row] = static_cast<int32_t>(sample * 7 % 10);
@@ -155,33 +157,34 @@ class FormulaSource : public io::BatchSource {
 
   const Options o_;
   int64_t epoch_, position_, number_ = 0;
-  std::array<Slot, 2> slots_;  // the last batch lasts, too
+  std::array<Slot, 2> slots_;  // the previous batch stays valid, too
   io::Batch batch_;
 };
 
 struct SmallStepOptions {
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
-  // Makes the ranks' devices sum what they hold; empty on hosts.
+  // Lets the communicator reduce memory of the ranks' devices; empty for the host.
   std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
   Precision precision = Precision::kFp32;
-  int64_t rows = 4;  // of a micro-batch
+  int64_t rows = 4;  // per micro-batch
   bool batch_norm = false;
   DType dtype = DType::kF32;
 };
 
-struct OwnBackend {
-  explicit OwnBackend(const SmallStepOptions& options) : backend(options.backend(1)) {
+// A base class that makes the backend before TrainStep needs it.
+struct BackendHolder {
+  explicit BackendHolder(const SmallStepOptions& options) : backend(options.backend(1)) {
     backend->SetPrecision(options.precision);
   }
   std::unique_ptr<Backend> backend;
 };
 
-// A step of a small net with first weights, and the backend that runs it.
-class SmallStep : public OwnBackend, public train::TrainStep {
+// The training step of a small net with initial weights, and the backend that runs it.
+class SmallStep : public BackendHolder, public train::TrainStep {
  public:
   SmallStep(Communicator& c, const train::StepOptions& step_options,
             const SmallStepOptions& options = {})
-      : OwnBackend(options),
+      : BackendHolder(options),
         TrainStep(SmallNet(options.rows, options.batch_norm, options.dtype).graph, *backend, c,
                   Connected(step_options, options, c)) {
     store().Initialize(7);
@@ -198,23 +201,23 @@ class SmallStep : public OwnBackend, public train::TrainStep {
   }
 };
 
-// So that activations and loss are moderate, but what flows back is not.
+// Rescales the weights so that activations and loss stay moderate but gradients overflow.
 inline void MakeGradientsLarge(VariableStore& store) {
   for (const auto& [name, factor] :
        {std::pair("net/conv/weights", 1e-36F), {"net/logits/weights", 1e30F}}) {
     const int variable = store.Find(name);
-    std::vector<float> values(static_cast<size_t>(store.places()[variable].tf_shape.size()));
+    std::vector<float> values(static_cast<size_t>(store.variables()[variable].tf_shape.size()));
     store.Read(variable, values);
     for (float& v : values) v *= factor;
     store.Write(variable, values);
   }
 }
 
-// All weights and statistics, one after the other, in TensorFlow's order.
+// Returns all weights and statistics, one after the other, in TensorFlow's element order.
 inline std::vector<double> AllWeights(const VariableStore& store) {
   std::vector<double> all;
-  for (size_t v = 0; v < store.places().size(); ++v) {
-    std::vector<double> one(static_cast<size_t>(store.places()[v].tf_shape.size()));
+  for (size_t v = 0; v < store.variables().size(); ++v) {
+    std::vector<double> one(static_cast<size_t>(store.variables()[v].tf_shape.size()));
     const int variable = static_cast<int>(v);
     store.ReadFrom(store.base_of(variable), variable, std::span<double>(one));
     all.insert(all.end(), one.begin(), one.end());

@@ -16,7 +16,7 @@ std::vector<Synset> ParseSynsets(std::string_view text) {
     const size_t blank = std::min(line.find(' '), line.size());
     synsets.push_back({line.substr(0, blank), line.substr(std::min(blank + 1, line.size()))});
   }
-  CAROLE_CHECK_EQ(synsets.size(), size_t{1000}, "synsets in the program");
+  CAROLE_CHECK_EQ(synsets.size(), size_t{1000}, "synsets in the compiled list");
   return synsets;
 }
 
@@ -29,7 +29,7 @@ std::vector<int> ParseNumbers(std::string_view text) {
     numbers.push_back(number);
     at = after;
   }
-  CAROLE_CHECK_EQ(numbers.size(), size_t{50'000}, "validation labels in the program");
+  CAROLE_CHECK_EQ(numbers.size(), size_t{50'000}, "validation labels in the compiled list");
   return numbers;
 }
 

@@ -1,5 +1,5 @@
-// ImageNet's lists (ILSVRC 2012), which travel in the program: the 1000 synsets in the order of
-// their labels, and the label of each validation image.
+// ImageNet's lists (ILSVRC 2012), which are compiled into the program: the 1000 synsets in the
+// order of their labels, and the label of each validation image.
 #pragma once
 
 #include <span>
@@ -9,24 +9,27 @@
 
 namespace carole::io {
 
+// A class of ImageNet: a set of synonyms in WordNet.
 struct Synset {
   std::string_view id;    // "n01440764"
   std::string_view text;  // "tench, Tinca tinca"
 };
 
-// 1000 synsets, sorted by id; label i + 1 is element i (0 is "background").
+// Returns the 1000 synsets, sorted by id. Element i has label i + 1; label 0 is "background".
 std::span<const Synset> ImagenetSynsets();
 
-// "background", then the texts of the synsets: what labels.txt of ImageNet says.
+// Returns the class names, as in ImageNet's labels.txt: "background", then the texts of the
+// synsets.
 std::vector<std::string> ImagenetClassNames();
 
-// The label 1..1000 of a synset; 0 when it is none of the 1000.
+// Returns the label 1 to 1000 of a synset, or 0 if it is not one of the 1000.
 int ImagenetLabel(std::string_view id);
 
-// The labels 1..1000 of the 50,000 images ILSVRC2012_val_00000001.JPEG and so on.
+// Returns the labels 1 to 1000 of the 50,000 images ILSVRC2012_val_00000001.JPEG and so on.
 std::span<const int> ImagenetValidationLabels();
 
-// The text of the lists: a line "ID TEXT" for each synset; numbers between blanks.
+// The contents of synsets.txt (a line "ID TEXT" per synset) and validation_labels.txt (numbers
+// separated by white space). CMake makes their source file (lists.cmake).
 extern const char kImagenetSynsetsText[];
 extern const char kImagenetValidationText[];
 

@@ -1,4 +1,4 @@
-# ImageNet's lists travel in the program: writes ${CMAKE_CURRENT_BINARY_DIR}/imagenet_lists_text.cpp.
+# Makes ${CMAKE_CURRENT_BINARY_DIR}/imagenet_lists_text.cpp, which compiles ImageNet's lists into the program.
 foreach(list synsets validation_labels)
   set(file ${CMAKE_CURRENT_LIST_DIR}/${list}.txt)
   file(READ ${file} imagenet_${list})

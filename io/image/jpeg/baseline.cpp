@@ -1,3 +1,54 @@
+// How the JPEG decoder works: the data flow through the files of this folder.
+//
+// The problem. Training on photos needs many CPU cores to decode them: even with this decoder, 8
+// GPUs need 44 to 128 cores. Three facts help:
+//   - Training needs a crop of a photo, not all of it. In a baseline JPEG the entropy-coded data
+//     must be parsed from the beginning, but most of the other work can be skipped for blocks
+//     outside the crop.
+//   - Nearly all photos are of one kind: baseline, YCbCr, 8 bits. All other kinds, and all damaged
+//     streams, go to libjpeg (../jpeg.cpp). So this decoder needs no error messages and few cases.
+//   - The result must equal TensorFlow's, which is libjpeg-turbo's, to the bit. Each step below
+//     therefore repeats libjpeg's integer arithmetic, and tests compare both.
+//
+// Words. A JPEG codes each component (Y, Cb, Cr) in blocks of 8x8 samples. A *minimum coded unit*
+// (MCU) holds the blocks of one area of the image. With 4:2:0 an MCU is 16x16 pixels: 4 blocks of
+// Y, 1 of Cb, 1 of Cr. MCUs follow each other row by row. A *restart marker* resets the coder's
+// state.
+//
+//   scan bytes ─ McuReader ─ EntropyKernels ─ Plane ───────────── PixelKernels ─ rows of pixels
+//                stuffed      Huffman codes    coefficients of 8   upsampling,
+//                zeros        to coefficients  MCUs, inverse DCT,  colors
+//                removed                       rows of samples
+//
+//   mcu_reader     Copies the scan up to the next restart marker and removes the stuffed zero bytes
+//                  (ff 00 stands for ff), so that the bit reader needs no test for markers.
+//   entropy_simd   Decodes or skips MCUs, with the tables of huffman.h. Skipping parses the bits
+//                  without storing coefficients.
+//   plane          Holds one component. It collects the coefficients of 8 MCUs (kChunkMcus), then
+//                  runs the inverse DCT (idct_simd) over them, which fills vectors. Samples go to a
+//                  ring of two MCU rows, so memory stays small and in the cache.
+//   pixels_simd    Upsamples chroma and converts rows of YCbCr to RGB.
+//
+// Example. The image has 500x375 pixels (width x height), 4:2:0. The wanted region has 224x224
+// pixels at left 150, top 100. Upsampling also reads the neighbor samples, so the MCUs must cover
+// the columns 149 to 374 and the rows 99 to 324: MCU columns 9 to 23 and MCU rows 6 to 20 of 32 x
+// 24 MCUs. Decode() then
+//   1. skips 6 * 32 + 9 = 201 MCUs,
+//   2. for each of the 15 MCU rows: decodes 15 MCUs (as 8 + 7), writes the rows of pixels that are
+//      now complete, and skips the 17 MCUs to the next row's first one,
+//   3. stops after MCU row 20. It never decodes the last three MCU rows.
+// After MCU row 6 the samples reach down to pixel row 111. Row 111 itself needs the chroma row
+// below it, so rows 100 to 110 are written and row 111 waits for the next MCU row.
+//
+// A smaller image (divisor 2, 4 or 8). The inverse DCT runs as usual. Then each box of samples is
+// replaced by its mean. At 1/2 of a 4:2:0 image, boxes of Y are 2x2 and those of chroma 1x1: chroma
+// keeps its resolution and needs no upsampling.
+//
+// Gray output of a color JPEG decodes only Y. The blocks of Cb and Cr are skipped.
+//
+// Measured: decoding, cropping and augmenting 500x375 photos to 224x224 runs at 1,808 images/s on
+// one thread. libjpeg-turbo's decoding alone of the same photos runs at 997 images/s
+// (`./run bench-input`).
 #include "io/image/jpeg/baseline.h"
 
 #include <algorithm>
@@ -12,7 +63,7 @@
 namespace carole::io::jpeg {
 namespace {
 
-// Units [first, end) of one direction.
+// MCUs [first, end) in one direction.
 struct Range {
   int first = 0;
   int end = 0;
@@ -20,11 +71,12 @@ struct Range {
   int count() const { return end - first; }
 };
 
-// Those that samples [begin, begin + count) of `size` need; upsampling looks one further.
-Range UnitsOf(int begin, int count, int size, int unit, bool upsampled) {
+// Returns the MCUs that contain the pixels [begin, begin + count) of `size` pixels. An MCU has
+// `mcu_size` pixels in this direction. Upsampling also reads one neighbor on each side.
+Range McusFor(int begin, int count, int size, int mcu_size, bool upsampled) {
   const int margin = upsampled ? 1 : 0;
-  return {std::max(begin - margin, 0) / unit,
-          (std::min(begin + count + margin, size) - 1) / unit + 1};
+  return {std::max(begin - margin, 0) / mcu_size,
+          (std::min(begin + count + margin, size) - 1) / mcu_size + 1};
 }
 
 }  // namespace
@@ -35,30 +87,30 @@ class BaselineDecoder::Impl {
       : kernels_(PickSimd(simd_v2::MakePixelKernels, simd_v3::MakePixelKernels,
                           simd_v4::MakePixelKernels)()) {}
 
-  bool Decode(const BaselineScan& scan, const Wanted& wanted, uint8_t* out) {
-    const Region& window = window_ = wanted.window;
-    channels_ = wanted.channels;
-    divisor_ = wanted.divisor;
+  bool Decode(const BaselineScan& scan, const Request& request, uint8_t* out) {
+    const Region& region = region_ = request.region;
+    channels_ = request.channels;
+    divisor_ = request.divisor;
     num_planes_ = channels_ == 1 ? 1 : scan.num_components;
     halved_columns_ = num_planes_ > 1 && divisor_ == 1 && scan.horizontal == 2;
     halved_rows_ = num_planes_ > 1 && divisor_ == 1 && scan.vertical == 2;
-    const int unit_width = scan.horizontal * 8 / divisor_;
-    const int unit_height = scan.vertical * 8 / divisor_;
-    columns_ = UnitsOf(window.left, window.width, DivideUp(scan.width, divisor_), unit_width,
+    const int mcu_width = scan.horizontal * 8 / divisor_;
+    const int mcu_height = scan.vertical * 8 / divisor_;
+    columns_ = McusFor(region.left, region.width, DivideUp(scan.width, divisor_), mcu_width,
                        halved_columns_);
-    const Range rows = UnitsOf(window.top, window.height, DivideUp(scan.height, divisor_),
-                               unit_height, halved_rows_);
+    const Range rows = McusFor(region.top, region.height, DivideUp(scan.height, divisor_),
+                               mcu_height, halved_rows_);
     if (!Open(scan)) return false;
-    const int units_per_row = DivideUp(scan.width, scan.horizontal * 8);
-    if (!units_.Skip(int64_t{rows.first} * units_per_row + columns_.first)) return false;
-    next_row_ = window.top;
+    const int mcus_per_row = DivideUp(scan.width, scan.horizontal * 8);
+    if (!mcu_reader_.Skip(int64_t{rows.first} * mcus_per_row + columns_.first)) return false;
+    next_row_ = region.top;
     for (int row = rows.first; row < rows.end; ++row) {
-      if (!DecodeUnits(row)) return false;
+      if (!DecodeMcuRow(row)) return false;
       const bool is_last = row + 1 == rows.end;
-      if (!is_last && !units_.Skip(units_per_row - columns_.count())) return false;
-      // The last row waits for the chroma below it.
-      const int known = (row + 1) * unit_height - (halved_rows_ ? 1 : 0);
-      WriteRows(is_last ? window.top + window.height : known, out);
+      if (!is_last && !mcu_reader_.Skip(mcus_per_row - columns_.count())) return false;
+      // With halved rows, the last row of pixels waits for the chroma row below it.
+      const int complete = (row + 1) * mcu_height - (halved_rows_ ? 1 : 0);
+      WriteRows(is_last ? region.top + region.height : complete, out);
     }
     return true;
   }
@@ -69,8 +121,9 @@ class BaselineDecoder::Impl {
     AcTable ac;
   };
 
+  // Prepares tables, planes and the MCU reader. Returns false if the Huffman codes are invalid.
   bool Open(const BaselineScan& scan) {
-    Mcu unit;
+    Mcu mcu;
     for (int c = 0; c < scan.num_components; ++c) {
       const Tables* tables = MakeTables(scan, c);
       if (tables == nullptr) return false;
@@ -80,14 +133,14 @@ class BaselineDecoder::Impl {
                                .height = DivideUp(scan.height, std::max(divisor_, v)),
                                .box_width = std::max(divisor_ / h, 1),
                                .box_height = std::max(divisor_ / v, 1),
-                               .unit_columns = is_luma ? scan.horizontal : 1,
-                               .unit_rows = is_luma ? scan.vertical : 1,
-                               .first_unit = columns_.first,
-                               .units = columns_.count()};
+                               .mcu_block_columns = is_luma ? scan.horizontal : 1,
+                               .mcu_block_rows = is_luma ? scan.vertical : 1,
+                               .first_mcu = columns_.first,
+                               .num_mcus = columns_.count()};
       if (c < num_planes_) planes_[c].Open(shape, scan.components[c].quantizers);
-      for (int row = 0; row < shape.unit_rows; ++row) {
-        for (int column = 0; column < shape.unit_columns; ++column) {
-          McuBlock& block = unit.blocks[unit.num_blocks++];
+      for (int row = 0; row < shape.mcu_block_rows; ++row) {
+        for (int column = 0; column < shape.mcu_block_columns; ++column) {
+          McuBlock& block = mcu.blocks[mcu.num_blocks++];
           if (c < num_planes_) block = planes_[c].BlockAt(row, column);
           block.dc_table = &tables->dc;
           block.ac_table = &tables->ac;
@@ -95,11 +148,12 @@ class BaselineDecoder::Impl {
         }
       }
     }
-    units_.Open(scan.bytes, scan.restart_interval, unit);
+    mcu_reader_.Open(scan.bytes, scan.restart_interval, mcu);
     return true;
   }
 
-  // The tables of a component; those of the one before when it has the same codes.
+  // Returns the tables of component `c`, or nullptr if its codes are invalid. Cr usually has the
+  // codes of Cb; then they share the tables.
   const Tables* MakeTables(const BaselineScan& scan, int c) {
     const BaselineComponent& component = scan.components[c];
     if (c == 2 && component.dc == scan.components[1].dc && component.ac == scan.components[1].ac)
@@ -109,42 +163,43 @@ class BaselineDecoder::Impl {
     return made ? &tables : nullptr;
   }
 
-  // The wanted units of a row.
-  bool DecodeUnits(int row) {
-    for (int unit = 0; unit < columns_.count(); unit += Plane::kChunk) {
-      const int count = std::min(Plane::kChunk, columns_.count() - unit);
-      if (!units_.Keep(count)) return false;
-      for (int c = 0; c < num_planes_; ++c) planes_[c].Transform(kernels_, row, unit, count);
+  // Decodes the wanted MCUs of an MCU row to samples. Returns false if the stream is not valid.
+  bool DecodeMcuRow(int row) {
+    for (int mcu = 0; mcu < columns_.count(); mcu += Plane::kChunkMcus) {
+      const int count = std::min(Plane::kChunkMcus, columns_.count() - mcu);
+      if (!mcu_reader_.Decode(count)) return false;
+      for (int c = 0; c < num_planes_; ++c) planes_[c].Transform(kernels_, row, mcu, count);
     }
     for (int c = 1; c < num_planes_ && halved_columns_; ++c) planes_[c].ExtendSideways(row);
     return true;
   }
 
-  // The window's rows above row `end` that have not been written yet.
+  // Writes the region's rows of pixels from next_row_ up to row `end` (exclusive).
   void WriteRows(int end, uint8_t* out) {
-    end = std::min(end, window_.top + window_.height);
-    const ptrdiff_t row_bytes = ptrdiff_t{window_.width} * channels_;
+    end = std::min(end, region_.top + region_.height);
+    const ptrdiff_t row_bytes = ptrdiff_t{region_.width} * channels_;
     for (; next_row_ < end; ++next_row_)
-      WriteRow(next_row_, out + (next_row_ - window_.top) * row_bytes);
+      WriteRow(next_row_, out + (next_row_ - region_.top) * row_bytes);
   }
 
   void WriteRow(int y, uint8_t* out) {
-    const uint8_t* luma = planes_[0].Row(y) + window_.left;
+    const uint8_t* luma = planes_[0].Row(y) + region_.left;
     if (channels_ == 1) {
-      std::memcpy(out, luma, window_.width);
+      std::memcpy(out, luma, region_.width);
     } else if (num_planes_ == 1) {
-      kernels_.gray_to_rgb(luma, window_.width, out);
+      kernels_.gray_to_rgb(luma, region_.width, out);
     } else {
-      kernels_.to_rgb(luma, ChromaRow(1, y), ChromaRow(2, y), window_.width, out);
+      kernels_.to_rgb(luma, ChromaRow(1, y), ChromaRow(2, y), region_.width, out);
     }
   }
 
-  // Chroma beside row y of luma, from the window's first column on.
+  // Returns the samples of component `c` for row y of pixels, one per pixel, from the region's
+  // first column on.
   const uint8_t* ChromaRow(int c, int y) {
     const Plane& plane = planes_[c];
-    if (!halved_columns_) return plane.Row(y) + window_.left;
-    const int first = window_.left / 2;
-    const int count = (window_.left + window_.width - 1) / 2 - first + 1;
+    if (!halved_columns_) return plane.Row(y) + region_.left;
+    const int first = region_.left / 2;
+    const int count = (region_.left + region_.width - 1) / 2 - first + 1;
     std::vector<uint8_t>& row = chroma_rows_[c - 1];
     row.resize(size_t{2} * count + kRowMargin);
     if (halved_rows_) {
@@ -153,11 +208,11 @@ class BaselineDecoder::Impl {
     } else {
       kernels_.upsample_columns(plane.Row(y) + first, count, row.data());
     }
-    return row.data() + window_.left % 2;
+    return row.data() + region_.left % 2;
   }
 
   PixelKernels kernels_;
-  Region window_;
+  Region region_;
   int channels_ = 3;
   int divisor_ = 1;
   int num_planes_ = 3;
@@ -167,14 +222,14 @@ class BaselineDecoder::Impl {
   int next_row_ = 0;
   std::array<Tables, 3> tables_;
   std::array<Plane, 3> planes_;
-  McuReader units_;
+  McuReader mcu_reader_;
   std::array<std::vector<uint8_t>, 2> chroma_rows_;
 };
 
 BaselineDecoder::BaselineDecoder() : impl_(std::make_unique<Impl>()) {}
 BaselineDecoder::~BaselineDecoder() = default;
-bool BaselineDecoder::Decode(const BaselineScan& scan, const Wanted& wanted, uint8_t* out) {
-  return impl_->Decode(scan, wanted, out);
+bool BaselineDecoder::Decode(const BaselineScan& scan, const Request& request, uint8_t* out) {
+  return impl_->Decode(scan, request, out);
 }
 
 }  // namespace carole::io::jpeg

@@ -1,9 +1,5 @@
-// Huffman codes of baseline JPEG (ITU-T T.81, annex C and F.2.2) as tables that resolve several
-// symbols at a time.
-//
-// An AC symbol is a run of zeros and a size; `size` bits of value follow its code. A table is
-// indexed by the next kAcBits bits, of which most hold one or two symbols with their values whole:
-// one look-up and one shift then stand for up to two coefficients.
+// Tables for the Huffman codes of baseline JPEG (ITU-T T.81, annex C and F.2.2). One lookup decodes
+// up to two coefficients. The essay in huffman.cpp explains the idea with an example.
 #pragma once
 
 #include <array>
@@ -11,7 +7,8 @@
 
 namespace carole::io::jpeg {
 
-// As a DHT segment has it: counts[n] codes of n bits (1..16), their symbols in the order of codes.
+// A Huffman code as in a DHT segment: counts[n] codes have n bits (1..16), and `symbols` are in the
+// order of the codes.
 struct HuffmanCode {
   std::array<uint8_t, 17> counts{};
   std::array<uint8_t, 256> symbols{};
@@ -19,45 +16,52 @@ struct HuffmanCode {
   bool operator==(const HuffmanCode&) const = default;
 };
 
-// A code of any length, searched by length: for those that are too long for the tables.
+// Finds the symbol of a code of any length, for codes that are too long for the tables. Canonical
+// codes of equal length are consecutive numbers.
 struct CanonicalCode {
   HuffmanCode code;
-  std::array<uint32_t, 17> limit{};  // codes of n bits, followed by anything, are below limit[n]
-  std::array<int32_t, 17> offset{};  // code of n bits + offset[n]: place of its symbol
+  std::array<uint32_t, 17> limit{};  // the next 16 bits are below limit[n]: at most n bits of code
+  std::array<int32_t, 17> offset{};  // a code of n bits has the symbol symbols[code + offset[n]]
 };
 
-inline constexpr int kDcBits = 9;
-inline constexpr int kAcBits = 11;
+inline constexpr int kDcBits = 9;   // the DC table is indexed by the next 9 bits
+inline constexpr int kAcBits = 11;  // the AC table is indexed by the next 11 bits
 
+// Codes of DC differences. The symbol is the size of the difference in bits.
 struct DcTable {
   CanonicalCode canonical;
-  // Length of the code * 16 + size; 0 for longer codes.
+  // Length of the code * 16 + size; 0 if the code is longer than kDcBits.
   std::array<uint8_t, 1 << kDcBits> sizes{};
 };
 
-// One look-up. A coefficient's place is counted from the last one's, in zigzag order.
-//   bits  0..7   length: bits that are used up
-//   bits  8..15  place of the first coefficient
-//   bits 16..23  place of the second one; the first one's when there is none
-//   bits 24..31  places gone on; + kEndOfBlock when the block ends here; kLongSymbol
+// The result of one lookup: up to two coefficients. Indices are in zigzag order and count from the
+// last coefficient before this step.
+//   bits  0..7   length: number of bits that the step consumes
+//   bits  8..15  index of the first coefficient
+//   bits 16..23  index of the second coefficient; the first one's if there is no second
+//   bits 24..31  advance: index after the step; + kEndOfBlock if the block ends here; kLongSymbol
 //   bits 32..47  value of the first coefficient
-//   bits 48..63  value of the second one; the first one's when there is none
-// Where there is no coefficient, places are kNowhere. A kLongSymbol, which does not fit with its
-// value, has the length of its code (0: unknown) and its symbol in place of the values.
+//   bits 48..63  value of the second coefficient; the first one's if there is no second
+// Without any coefficient the indices are kDiscard, which leads to the dummy slot of a block. If a
+// symbol does not fit together with its value, the step is a kLongSymbol. It has the length of the
+// symbol's code (0: unknown) and the symbol instead of the values.
 using AcStep = uint64_t;
-inline constexpr int kNowhere = 64;
+inline constexpr int kDiscard = 64;
 inline constexpr int kEndOfBlock = 64;
 inline constexpr int kLongSymbol = 128;
 
+// Codes of AC coefficients.
 struct AcTable {
   CanonicalCode canonical;
   std::array<AcStep, 1 << kAcBits> steps{};
-  // For blocks nobody wants: as many symbols as fit. Length + 256 * places gone on, as above.
+  // For blocks that are skipped: as many symbols as fit (up to four), without their values. An
+  // entry is length + 256 * advance, as above.
   std::array<uint16_t, 1 << kAcBits> skips{};
 };
 
-// Make the tables of a code, unless they hold it already. False when it is none (codes run out) or
-// has symbols that a baseline image cannot have.
+// Make the tables of a code. They do nothing if the table already holds this code. They return
+// false if the code is not a valid prefix code (too many codes of some length) or has symbols that
+// a baseline image cannot have.
 bool MakeDcTable(const HuffmanCode& code, DcTable& table);
 bool MakeAcTable(const HuffmanCode& code, AcTable& table);
 

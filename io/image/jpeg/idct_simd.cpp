@@ -1,8 +1,11 @@
-// The inverse DCT of pixels_simd.h; compiled once for each x86-64 level (carole_simd_source).
+// The inverse DCT of pixels_simd.h. Compiled once for each x86-64 level (carole_simd_source).
 //
-// Columns first, then rows; the scaling that the algorithm leaves over is in the multipliers, with
-// two more bits that are kept to the end. A product with a constant is the upper half of
-// (4 * value) * (64 * 256 * constant), that is value * constant cut to an integer.
+// The algorithm of Arai, Agui and Nakajima (1988) transforms columns first, then rows. It needs a
+// scaled input: the scale factors are part of the multipliers (plane.cpp). The multipliers also add
+// two fractional bits, which are kept to the end.
+//
+// A product with a constant is the upper 16 bits of (4 * value) * (64 * 256 * constant), which is
+// value * constant, truncated to an integer.
 #include <cstring>
 
 #include "io/image/jpeg/pixels_simd.h"
@@ -22,20 +25,20 @@ constexpr int16_t Constant(int times_256) { return static_cast<int16_t>(times_25
 constexpr int16_t kRoot2 = Constant(362);               // 1.414
 constexpr int16_t kTwoC2 = Constant(473);               // 1.848: 2 cos(pi / 8)
 constexpr int16_t kTwoC2MinusC6 = Constant(277);        // 1.082
-constexpr int16_t kTwoC2PlusC6Minus1 = Constant(-413);  // -1.613, of 2.613: all of it has no room
+constexpr int16_t kTwoC2PlusC6Minus1 = Constant(-413);  // -1.613 of -2.613, which exceeds 16 bits
 
 inline Vector Scaled(Vector v) { return CAROLE_VECTOR(slli_epi16)(v, kExtraBits); }
 
-// One pass over eight vectors; each place of a vector is a transform of its own.
+// Transforms eight vectors in one direction. Each element of a vector belongs to another transform.
 inline void Transform(Vector (&v)[8]) {
   const Vector sum04 = Add(v[0], v[4]);
   const Vector difference04 = Subtract(v[0], v[4]);
   const Vector sum26 = Add(v[2], v[6]);
-  const Vector turned26 = Subtract(MultiplyHigh(Scaled(Subtract(v[2], v[6])), kRoot2), sum26);
+  const Vector rotated26 = Subtract(MultiplyHigh(Scaled(Subtract(v[2], v[6])), kRoot2), sum26);
   const Vector even0 = Add(sum04, sum26);
   const Vector even3 = Subtract(sum04, sum26);
-  const Vector even1 = Add(difference04, turned26);
-  const Vector even2 = Subtract(difference04, turned26);
+  const Vector even1 = Add(difference04, rotated26);
+  const Vector even2 = Subtract(difference04, rotated26);
 
   const Vector sum53 = Add(v[5], v[3]);
   const Vector difference53 = Subtract(v[5], v[3]);
@@ -46,12 +49,12 @@ inline void Transform(Vector (&v)[8]) {
   const Vector scaled53 = Scaled(difference53);
   const Vector scaled17 = Scaled(difference17);
   const Vector both = MultiplyHigh(Add(scaled53, scaled17), kTwoC2);
-  const Vector turned53 =
+  const Vector rotated53 =
       Add(Subtract(MultiplyHigh(scaled53, kTwoC2PlusC6Minus1), difference53), both);
-  const Vector turned17 = Subtract(MultiplyHigh(scaled17, kTwoC2MinusC6), both);
-  const Vector odd6 = Subtract(turned53, odd7);
+  const Vector rotated17 = Subtract(MultiplyHigh(scaled17, kTwoC2MinusC6), both);
+  const Vector odd6 = Subtract(rotated53, odd7);
   const Vector odd5 = Subtract(root, odd6);
-  const Vector odd4 = Add(turned17, odd5);
+  const Vector odd4 = Add(rotated17, odd5);
 
   v[0] = Add(even0, odd7);
   v[7] = Subtract(even0, odd7);
@@ -63,8 +66,9 @@ inline void Transform(Vector (&v)[8]) {
   v[3] = Subtract(even3, odd4);
 }
 
-// Of 8x8 values of 16 bits in each lane. Each round interleaves the upper half with the lower one,
-// which moves the first bit of a value's place (row, column) behind the others.
+// Transposes the 8x8 matrix of 16-bit values in each lane. The index of a value has 6 bits: 3 of
+// the row, then 3 of the column. Each round interleaves rows i and i + 4, which moves the index's
+// first bit to its end. After three rounds the bits of row and column have changed places.
 inline void Transpose(Vector (&v)[8]) {
   Vector a[8], b[8];
   for (int i = 0; i < 4; ++i) {
@@ -81,8 +85,8 @@ inline void Transpose(Vector (&v)[8]) {
   }
 }
 
-// Columns of 16 bits to bytes, cut to -128..127 and raised by 128: rows 0 and 1, 2 and 3 ... of
-// each lane.
+// Converts columns of 16-bit values to rows of bytes: removes the fractional bits, clamps to
+// -128..127 and adds 128. Each lane of rows[i] holds the rows 2 * i and 2 * i + 1 of a block.
 inline void ToRows(const Vector (&v)[8], Vector (&rows)[4]) {
   Vector c[4], a[4], b[4];
   for (int i = 0; i < 4; ++i) {
@@ -104,7 +108,7 @@ inline void ToRows(const Vector (&v)[8], Vector (&rows)[4]) {
   }
 }
 
-// A row of each of the blocks that make up a vector.
+// Loads row `row` of as many adjacent blocks as a vector has lanes.
 inline Vector LoadRow(const int16_t* blocks, int row) {
 #ifdef __AVX2__
   return _mm256_inserti128_si256(_mm256_castsi128_si256(LoadLane(blocks + row * 8)),
@@ -114,6 +118,7 @@ inline Vector LoadRow(const int16_t* blocks, int row) {
 #endif
 }
 
+// Stores the rows of the first `lanes` blocks.
 inline void StoreRows(const Vector (&rows)[4], uint8_t* samples, ptrdiff_t stride, int lanes) {
   for (int lane = 0; lane < lanes; ++lane, samples += 8) {
     for (int i = 0; i < 4; ++i) {
@@ -126,7 +131,8 @@ inline void StoreRows(const Vector (&rows)[4], uint8_t* samples, ptrdiff_t strid
   }
 }
 
-// All samples are the same: the transform hands the first coefficient through.
+// Transforms a block that has only a DC coefficient: all samples are equal, because the transform
+// passes this coefficient through unchanged.
 inline void FillBlock(int16_t coefficient, int16_t multiplier, uint8_t* samples, ptrdiff_t stride) {
   const int value = static_cast<int16_t>(coefficient * multiplier) >> kFinalShift;
   const int sample = value < -128 ? 0 : value > 127 ? 255 : value + 128;
@@ -152,9 +158,9 @@ void InverseDct(const BlockRow& blocks, const int16_t* multipliers, uint8_t* sam
   for (int i = 0; i < blocks.count; i += kLanes) {
     const int lanes = blocks.count - i < kLanes ? blocks.count - i : kLanes;
     const int16_t* first = blocks.coefficients + i * kBlockStride;
-    int last = 0;
-    for (int lane = 0; lane < lanes; ++lane) last |= blocks.last[i + lane];
-    if (last != 0) {
+    int last_nonzero = 0;
+    for (int lane = 0; lane < lanes; ++lane) last_nonzero |= blocks.last_nonzero[i + lane];
+    if (last_nonzero != 0) {
       TransformBlocks(first, multipliers, samples + i * 8, stride, lanes);
       continue;
     }

@@ -22,9 +22,9 @@ void McuReader::Open(std::string_view bytes, int restart_interval, const Mcu& mc
   NextSegment();
 }
 
-bool McuReader::Keep(int count) {
+bool McuReader::Decode(int count) {
   return Advance(count, [&](int64_t n, int64_t done) {
-    return kernels_.keep(mcu_, static_cast<int>(done), static_cast<int>(n), reader_, dc_);
+    return kernels_.decode(mcu_, static_cast<int>(done), static_cast<int>(n), reader_, dc_);
   });
 }
 
@@ -65,7 +65,7 @@ void McuReader::NextSegment() {
   std::fill(std::begin(dc_), std::end(dc_), 0);
 }
 
-// The segment must have been read to its last byte, and the marker be the one whose turn it is.
+// The segment must have been read to its last byte, and the marker must have the expected number.
 bool McuReader::Restart() {
   const char marker[] = {'\xff', static_cast<char>(0xd0 + restarts_++ % 8)};
   if (reader_.left() >= 8 || !bytes_.starts_with(std::string_view(marker, 2))) return false;

@@ -1,4 +1,5 @@
-// Upsampling and color of pixels_simd.h; compiled once for each x86-64 level (carole_simd_source).
+// Box means, upsampling and color conversion of pixels_simd.h. Compiled once for each x86-64 level
+// (carole_simd_source).
 #include "io/image/jpeg/pixels_simd.h"
 
 #include <cstring>
@@ -13,8 +14,8 @@ void InverseDct(const BlockRow& blocks, const int16_t* multipliers, uint8_t* sam
 namespace {
 
 template <int width>
-void MeansOf(const BoxRow& boxes, uint8_t* __restrict out) {
-  constexpr int kBoxes = 32;  // at a time
+void BoxMeansOf(const BoxRow& boxes, uint8_t* __restrict out) {
+  constexpr int kBoxes = 32;  // boxes per iteration
   const int shift = __builtin_ctz(static_cast<unsigned>(width * boxes.height));
   for (int begin = 0; begin < boxes.count; begin += kBoxes) {
     const int count = boxes.count - begin < kBoxes ? boxes.count - begin : kBoxes;
@@ -31,14 +32,14 @@ void MeansOf(const BoxRow& boxes, uint8_t* __restrict out) {
   }
 }
 
-void Means(const BoxRow& boxes, uint8_t* out) {
-  if (boxes.width == 1) return MeansOf<1>(boxes, out);
-  if (boxes.width == 2) return MeansOf<2>(boxes, out);
-  if (boxes.width == 4) return MeansOf<4>(boxes, out);
-  MeansOf<8>(boxes, out);
+void BoxMeans(const BoxRow& boxes, uint8_t* out) {
+  if (boxes.width == 1) return BoxMeansOf<1>(boxes, out);
+  if (boxes.width == 2) return BoxMeansOf<2>(boxes, out);
+  if (boxes.width == 4) return BoxMeansOf<4>(boxes, out);
+  BoxMeansOf<8>(boxes, out);
 }
 
-// Halves are rounded down and up in turn, so that no bias comes about.
+// Halves are rounded down and up alternately, which avoids a bias. libjpeg does the same.
 void UpsampleColumns(const uint8_t* __restrict in, int count, uint8_t* __restrict out) {
   for (int i = 0; i < count; ++i) {
     const int middle = in[i] * 3;
@@ -57,8 +58,8 @@ void UpsampleBoth(const uint8_t* __restrict near, const uint8_t* __restrict far,
   }
 }
 
-// ITU-R BT.601 as JFIF has it, constants times 65536. Those beyond 16 bits are taken less a whole
-// number, which is added apart.
+// YCbCr to RGB as JFIF defines it (ITU-R BT.601). The constants are multiplied by 65536. If the
+// result exceeds 16 bits, an integer is subtracted from the constant and added in ToColor().
 constexpr int16_t kCrToRed = 26345;     // 1.40200 - 1
 constexpr int16_t kCbToGreen = -22554;  // -0.34414
 constexpr int16_t kCrToGreen = 18734;   // -0.71414 + 1
@@ -68,12 +69,14 @@ struct Color {
   Vector red, green, blue;
 };
 
-// v * factor / 65536, rounded.
-inline Vector Part(Vector v, int16_t factor) {
+// Returns v * factor / 65536, rounded.
+inline Vector MultiplyRounded(Vector v, int16_t factor) {
   return CAROLE_VECTOR(srai_epi16)(Add(MultiplyHigh(Add(v, v), factor), Fill16(1)), 1);
 }
 
-inline Vector GreenPart(Vector cb_and_cr) {
+// Returns the contribution of chroma to green, without the integer part of Cr's constant. The input
+// holds alternating values of Cb and Cr.
+inline Vector GreenFromChroma(Vector cb_and_cr) {
   const Vector factors = CAROLE_VECTOR(set1_epi32)(static_cast<int>(
       static_cast<uint32_t>(kCrToGreen) << 16 | static_cast<uint16_t>(kCbToGreen)));
   const Vector sum = CAROLE_VECTOR(madd_epi16)(cb_and_cr, factors);
@@ -81,34 +84,35 @@ inline Vector GreenPart(Vector cb_and_cr) {
       CAROLE_VECTOR(add_epi32)(sum, CAROLE_VECTOR(set1_epi32)(1 << 15)), 16);
 }
 
-// Of values of 16 bits; cb and cr are around 0.
+// Converts 16-bit values; cb and cr are centered at 0.
 inline Color ToColor(Vector y, Vector cb, Vector cr) {
-  const Vector green = CAROLE_VECTOR(packs_epi32)(GreenPart(CAROLE_VECTOR(unpacklo_epi16)(cb, cr)),
-                                                  GreenPart(CAROLE_VECTOR(unpackhi_epi16)(cb, cr)));
-  return {.red = Add(y, Add(cr, Part(cr, kCrToRed))),
+  const Vector green =
+      CAROLE_VECTOR(packs_epi32)(GreenFromChroma(CAROLE_VECTOR(unpacklo_epi16)(cb, cr)),
+                                 GreenFromChroma(CAROLE_VECTOR(unpackhi_epi16)(cb, cr)));
+  return {.red = Add(y, Add(cr, MultiplyRounded(cr, kCrToRed))),
           .green = Add(y, Subtract(green, cr)),
-          .blue = Add(y, Add(Add(cb, cb), Part(cb, kCbToBlue)))};
+          .blue = Add(y, Add(Add(cb, cb), MultiplyRounded(cb, kCbToBlue)))};
 }
 
-// Which of 16 samples goes to each byte of the vector `part` (0..2) of three, for channel
-// `channel`.
-inline Vector PlaceOf(int part, int channel) {
-  alignas(16) uint8_t places[16];
+// 16 pixels of RGB fill three vectors. Returns the shuffle mask that moves 16 samples of `channel`
+// to their bytes in vector `part` (0..2) and sets the other bytes to 0.
+inline Vector ShuffleMask(int part, int channel) {
+  alignas(16) uint8_t mask[16];
   for (int i = 0; i < 16; ++i) {
     const int byte = part * 16 + i;
-    places[i] = static_cast<uint8_t>(byte % 3 == channel ? byte / 3 : 0x80);
+    mask[i] = static_cast<uint8_t>(byte % 3 == channel ? byte / 3 : 0x80);
   }
-  return Repeat(LoadLane(places));
+  return Repeat(LoadLane(mask));
 }
 
-// kLanes * 16 pixels.
+// Interleaves and stores kLanes * 16 pixels.
 inline void StorePixels(Vector red, Vector green, Vector blue, uint8_t* rgb) {
   Vector parts[3];
 #pragma GCC unroll 3
   for (int part = 0; part < 3; ++part) {
-    const Vector r = CAROLE_VECTOR(shuffle_epi8)(red, PlaceOf(part, 0));
-    const Vector g = CAROLE_VECTOR(shuffle_epi8)(green, PlaceOf(part, 1));
-    const Vector b = CAROLE_VECTOR(shuffle_epi8)(blue, PlaceOf(part, 2));
+    const Vector r = CAROLE_VECTOR(shuffle_epi8)(red, ShuffleMask(part, 0));
+    const Vector g = CAROLE_VECTOR(shuffle_epi8)(green, ShuffleMask(part, 1));
+    const Vector b = CAROLE_VECTOR(shuffle_epi8)(blue, ShuffleMask(part, 2));
     parts[part] = CAROLE_WHOLE(or)(CAROLE_WHOLE(or)(r, g), b);
   }
 #pragma GCC unroll 2
@@ -119,9 +123,10 @@ inline void StorePixels(Vector red, Vector green, Vector blue, uint8_t* rgb) {
   }
 }
 
-constexpr int kPixels = kLanes * 16;  // at a time
+constexpr int kPixels = kLanes * 16;  // pixels per iteration
 
-// write(i, to): pixels [i, i + kPixels). The last ones go by way of a buffer.
+// Calls write(i, to) to store the pixels [i, i + kPixels) at `to`, for all i. The last, incomplete
+// group goes through a buffer.
 template <typename Write>
 inline void ForPixels(int count, uint8_t* rgb, const Write& write) {
   int i = 0;
@@ -160,7 +165,7 @@ void GrayToRgb(const uint8_t* y, int count, uint8_t* rgb) {
 
 PixelKernels MakePixelKernels() {
   return {.inverse_dct = InverseDct,
-          .means = Means,
+          .box_means = BoxMeans,
           .upsample_columns = UpsampleColumns,
           .upsample_both = UpsampleBoth,
           .to_rgb = ToRgb,

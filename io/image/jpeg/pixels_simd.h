@@ -1,5 +1,5 @@
-// From coefficients to pixels, once for each x86-64 level. All results are those of libjpeg-turbo's
-// vector code, to the bit.
+// The loops from coefficients to pixels, compiled once for each x86-64 level. All results equal
+// those of libjpeg-turbo's vector code to the bit.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,18 @@
 
 namespace carole::io::jpeg {
 
-// Rows of samples and pixels are read and written by whole vectors: this far beyond their ends.
+// Rows of samples are read and written in whole vectors, which may reach this many bytes beyond
+// both ends of a row.
 inline constexpr int kRowMargin = 64;
 
-// Blocks of coefficients that lie side by side, kBlockStride apart.
+// A row of coefficient blocks, kBlockStride apart in memory.
 struct BlockRow {
   const int16_t* coefficients;
-  const uint8_t* last;  // of each block, as McuBlock::last
+  const uint8_t* last_nonzero;  // for each block, as McuBlock::last_nonzero
   int count;
 };
 
-// Boxes of (height, width) samples, side by side; both are 1, 2, 4 or 8.
+// A row of adjacent boxes of (height, width) samples. Both sides are 1, 2, 4 or 8.
 struct BoxRow {
   const uint8_t* samples;
   ptrdiff_t stride;  // from row to row of samples
@@ -29,19 +30,21 @@ struct BoxRow {
 };
 
 struct PixelKernels {
-  // The fast integer transform (Arai, Agui, Nakajima 1988) in 16 bits. multipliers:
-  // kBlockCoefficients, a Plane's (plane.cpp). Writes 8 rows of 8 samples for each block, rows
-  // `stride` apart.
+  // The fast integer inverse DCT (Arai, Agui, Nakajima 1988) with 16-bit integers. `multipliers`
+  // are kBlockCoefficients scaled quantizers (plane.cpp). Writes 8 rows of 8 samples for each
+  // block. The rows are `stride` bytes apart, and adjacent blocks are 8 bytes apart.
   void (*inverse_dct)(const BlockRow& blocks, const int16_t* multipliers, uint8_t* samples,
                       ptrdiff_t stride);
-  // Of each box, rounded.
-  void (*means)(const BoxRow& boxes, uint8_t* out);
-  // Twice as many columns: of each sample and its neighbors in the ratio 3 : 1. Reads in[-1] and
-  // in[count], which at the edges repeat the outermost sample.
+  // Writes the rounded mean of each box.
+  void (*box_means)(const BoxRow& boxes, uint8_t* out);
+  // Doubles the number of columns: writes 2 * count samples. Each is the weighted mean of a sample
+  // and its left or right neighbor in the ratio 3 : 1. Reads in[-1] and in[count], which must
+  // repeat the outermost samples at the edges of the image.
   void (*upsample_columns)(const uint8_t* in, int count, uint8_t* out);
-  // The same between rows, too: `near` and `far` are in the ratio 3 : 1 before.
+  // Like upsample_columns, but first mixes two rows: `near` and `far` in the ratio 3 : 1.
   void (*upsample_both)(const uint8_t* near, const uint8_t* far, int count, uint8_t* out);
-  // Writes count * 3 bytes and no more; reads samples beyond.
+  // Convert `count` pixels to RGB. They write exactly count * 3 bytes but read whole vectors of
+  // samples.
   void (*to_rgb)(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int count, uint8_t* rgb);
   void (*gray_to_rgb)(const uint8_t* y, int count, uint8_t* rgb);
 };

@@ -1,9 +1,10 @@
-// A part of an image: what a decoder is asked for.
+// A rectangular part of an image, which a decoder can be asked for.
 #pragma once
 
 namespace carole::io {
 
-// `height` rows and `width` columns of pixels whose top left pixel is (top, left) of an image.
+// `height` rows and `width` columns of pixels. Their top left pixel is pixel (top, left) of the
+// image.
 struct Region {
   int top = 0;
   int left = 0;

@@ -1,5 +1,6 @@
-// Vectors of 16-bit integers in lanes of 128 bits: one lane at x86-64-v2, two at -v3 and -v4. For
-// files that are compiled once for each level; nothing here is seen outside them.
+// Vectors of 16-bit integers, in lanes of 128 bits: one lane at x86-64-v2, two at -v3 and -v4. Only
+// files that are compiled once for each x86-64 level include this header. Everything is in an
+// anonymous namespace, so the versions do not collide.
 #pragma once
 
 #include <immintrin.h>
@@ -9,7 +10,9 @@
 namespace carole::io::jpeg::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-// Sums, differences, products and shifts of these wrap around.
+// CAROLE_VECTOR(name) is an intrinsic of the level's vector width, such as _mm256_add_epi16.
+// CAROLE_WHOLE(name) is one for the whole register, such as _mm256_or_si256. Arithmetic wraps
+// around.
 #ifdef __AVX2__
 constexpr int kLanes = 2;
 using Vector = __m256i;
@@ -25,7 +28,7 @@ using Vector = __m128i;
 inline Vector Add(Vector a, Vector b) { return CAROLE_VECTOR(add_epi16)(a, b); }
 inline Vector Subtract(Vector a, Vector b) { return CAROLE_VECTOR(sub_epi16)(a, b); }
 inline Vector MultiplyLow(Vector a, Vector b) { return CAROLE_VECTOR(mullo_epi16)(a, b); }
-// The upper 16 bits of the products.
+// Returns the upper 16 bits of the signed products.
 inline Vector MultiplyHigh(Vector a, int16_t b) {
   return CAROLE_VECTOR(mulhi_epi16)(a, CAROLE_VECTOR(set1_epi16)(b));
 }
@@ -36,7 +39,7 @@ inline Vector Load(const uint8_t* from) {
   return CAROLE_WHOLE(loadu)(reinterpret_cast<const Vector*>(from));
 }
 
-// The same 16 bytes for each lane.
+// Copies 16 bytes to each lane.
 inline Vector Repeat(__m128i lane) {
 #ifdef __AVX2__
   return _mm256_broadcastsi128_si256(lane);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keras MNIST, by carole."""
+"""Trains Keras MNIST with carole."""
 
 from entry import run
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keras MNIST on several machines, by carole."""
+"""Trains Keras MNIST on several hosts with carole."""
 
 from entry import run
 

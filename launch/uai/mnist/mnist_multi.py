@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keras MNIST on several machines, under the name that its job has, by carole."""
+"""Trains Keras MNIST on several hosts with carole. Jobs call mnist_dist.py by this name."""
 
 from entry import run
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The ImageNet ResNet of TensorFlow 2.0, by carole."""
+"""Trains the ImageNet ResNet of TensorFlow 2.0 with carole."""
 
 from entry import run
 

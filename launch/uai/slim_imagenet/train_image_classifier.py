@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TF-Slim's train_image_classifier on ImageNet, by carole."""
+"""Runs TF-Slim's train_image_classifier on ImageNet with carole."""
 
 from entry import run
 

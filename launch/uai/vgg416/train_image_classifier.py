@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""VGG-416, from the slim collection, by carole."""
+"""Trains VGG-416 of TF-Slim with carole."""
 
 from entry import run
 

@@ -1,5 +1,5 @@
-// The CUDA backend: its device, memory and copies. Loaded at run time, see CudaOptions in
-// src/backend/backend.h.
+// The CUDA backend: its device, memory and copies. The program loads it at run time; see
+// CudaOptions in src/backend/backend.h.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
@@ -8,11 +8,11 @@
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/device_memory.h"
 #include "src/backend/cuda/runtime/download.h"
-#include "src/backend/cuda/runtime/recording.h"
+#include "src/backend/cuda/runtime/graph_capture.h"
 #include "src/backend/cuda/runtime/status.h"
 #include "src/backend/cuda/runtime/uploads.h"
 #include "src/core/check.h"
-#include "src/core/files/choice_cache.h"
+#include "src/core/files/tuning_cache.h"
 
 namespace carole {
 namespace cuda {
@@ -30,14 +30,14 @@ void CheckDevice(int device) {
   const int count = DeviceCount();
   if (device < count) return;
   throw DeviceError(fmt::format(
-      "[cuda] GPU {}: there is none of this number: got {} GPUs, want one for each rank; start "
-      "fewer ranks on this host, or look at CUDA_VISIBLE_DEVICES",
+      "[cuda] GPU {}: does not exist: got {} GPUs on this host, want one for each rank; start "
+      "fewer ranks on this host, or check CUDA_VISIBLE_DEVICES",
       device, count));
 }
 
-// What libraries and the driver take unasked while a job runs: kernels that are loaded when they
-// are first launched, NCCL's buffers for each neighbor, recorded steps.
-constexpr size_t kComesLater = size_t{512} << 20;
+// Memory that the libraries and the driver allocate while a job runs: kernels that are loaded at
+// their first launch, NCCL's buffers for each peer, and captured graphs.
+constexpr size_t kReservedBytes = size_t{512} << 20;
 
 class CudaBackend : public Backend {
  public:
@@ -52,21 +52,22 @@ class CudaBackend : public Backend {
     if (cudnnCreate(&device_.cudnn) != CUDNN_STATUS_SUCCESS ||
         cudnnSetStream(device_.cudnn, device_.stream) != CUDNN_STATUS_SUCCESS) {
       throw DeviceError(
-          fmt::format("[cudnn] version {}: does not start on GPU {}; a newer cuDNN 9 "
-                      "may be wanted for this GPU",
+          fmt::format("[cudnn] version {}: cannot be initialized on GPU {}; this GPU may need a "
+                      "newer cuDNN 9",
                       cudnnGetVersion(), options.device));
     }
     if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
-      throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
+      throw DeviceError(
+          fmt::format("[cublas] cuBLASLt: cannot be initialized on GPU {}", options.device));
     uploads_ = std::make_unique<Uploads>(device_.stream);
-    device_.takes_optional = options.takes_optional;
-    if (options.times_plans) {
-      plans_ = std::make_unique<ChoiceCache>(ChoiceCache::DefaultPath("plans"),
-                                             fmt::format("{}, cuDNN {}", gpu_, cudnnGetVersion()));
-      device_.plans = plans_.get();
+    device_.force_optional_kernels = options.force_optional_kernels;
+    if (options.autotune) {
+      plan_cache_ = std::make_unique<TuningCache>(
+          TuningCache::DefaultPath("plans"), fmt::format("{}, cuDNN {}", gpu_, cudnnGetVersion()));
+      device_.plan_cache = plan_cache_.get();
     }
-    numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
-    device_.numbers = reinterpret_cast<const RunNumbers*>(numbers_.get());
+    run_context_ = AllocateDevice(sizeof(DeviceRunContext), device_.stream);
+    device_.run_context = reinterpret_cast<const DeviceRunContext*>(run_context_.get());
   }
   ~CudaBackend() override {
     uploads_.reset();
@@ -82,8 +83,9 @@ class CudaBackend : public Backend {
     activation_dtype_ = ActivationType(precision);
   }
   int threads() const override { return 1; }
-  // By the data sheets of GPUs from V100 to H200, and what kernels reach of them.
-  double FlopsOfByte() const override {
+  // From the data sheets of GPUs from V100 to H200, and the share of these values that kernels
+  // reach.
+  double FlopsPerByte() const override {
     if (activation_dtype_ != DType::kF32) return 150;
     return device_.tf32 ? 70 : 15;
   }
@@ -123,20 +125,20 @@ class CudaBackend : public Backend {
   void BeginReading() const override { uploads_->BeginReading(); }
   void EndReading() const override { uploads_->EndReading(); }
 
-  bool CanRecord() const override { return true; }
-  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const override {
-    return RecordGraph(device_.stream, enqueue);
+  bool CanCapture() const override { return true; }
+  std::unique_ptr<CapturedWork> Capture(const std::function<void()>& enqueue) const override {
+    return CaptureGraph(device_.stream, enqueue);
   }
 
   std::optional<size_t> FreeBytes() const override {
     size_t free = 0, all = 0;
     Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
-    return free > kComesLater ? free - kComesLater : 0;
+    return free > kReservedBytes ? free - kReservedBytes : 0;
   }
   const ArenaMath* arena_math() const override { return arena_math_.get(); }
 
   void BeginRun(const RunContext& context) const override {
-    SetNumbers(device_, RunNumbers(context));
+    WriteRunContext(device_, DeviceRunContext(context));
   }
   void Synchronize() const override {
     Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
@@ -145,16 +147,16 @@ class CudaBackend : public Backend {
  private:
   Device device_;
   std::string gpu_;
-  DeviceMemory numbers_;
+  DeviceMemory run_context_;
   std::unique_ptr<Uploads> uploads_;
-  std::unique_ptr<ChoiceCache> plans_;
+  std::unique_ptr<TuningCache> plan_cache_;
   const std::unique_ptr<ArenaMath> arena_math_ = MakeArenaMath(device_);
 };
 
 }  // namespace
 }  // namespace cuda
 
-// What src/backend/cuda_loader.cpp looks for.
+// The symbols that src/backend/cuda_loader.cpp looks up.
 extern "C" Backend* carole_make_cuda_backend(const CudaOptions& options) {
   return new cuda::CudaBackend(options);
 }

@@ -1,5 +1,4 @@
-// Which kernel serves an operation: one of our own, a convolution of cuDNN's or a product of
-// cuBLASLt's.
+// Chooses the kernel for an operation: our own, cuDNN (convolutions) or cuBLASLt (matrix products).
 #include <algorithm>
 
 #include "src/backend/cuda/convolution/image_convolution.h"
@@ -22,10 +21,10 @@ bool AllPlain(const OpSpec& spec) {
 }  // namespace
 
 KernelMaker* FindMaker(const OpSpec& spec, const Device& device) {
-  if (!HasTypes(spec)) return nullptr;
+  if (!SupportsTypes(spec)) return nullptr;
   switch (spec.kind) {
     case OpKind::kConv2d:
-      if (IsWideProduct(spec)) return MakeWideProduct;
+      if (IsMatmulToFp32(spec)) return MakeMatmulToFp32;
       if (ImageConvolution::Of(spec, device)) return MakeImageConv2d;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : MakeConv2d;
     case OpKind::kConv2dBackwardData:
@@ -33,8 +32,8 @@ KernelMaker* FindMaker(const OpSpec& spec, const Device& device) {
                                                       : MakeConv2dBackwardData;
     case OpKind::kConv2dBackwardFilter:
       if (ImageConvolution::Of(spec, device)) return MakeImageConv2dBackwardFilter;
-      if (MasksByRelu(spec)) return nullptr;
-      if (IsWideProductBackwardFilter(spec)) return MakeWideProductBackwardFilter;
+      if (HasReluYInput(spec)) return nullptr;
+      if (IsMatmulBackwardFilterToFp32(spec)) return MakeMatmulBackwardFilterToFp32;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter
                                                      : MakeConv2dBackwardFilter;
     case OpKind::kLinear:

@@ -1,4 +1,4 @@
-// Which types kernels have, and which precisions GPUs.
+// Which data types the kernels support, and which precisions a GPU supports.
 #include "src/backend/cuda/convolution/convolution_task.h"
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/core/error.h"
@@ -30,9 +30,9 @@ bool Normalizes(const OpSpec& spec) {
   return spec.inputs[0].dtype == DType::kU8 && (to == DType::kF32 || IsNarrow(to));
 }
 
-// Whether filters in 16 bits, whose gradient this is, span the whole image, and operands lie as
-// tensor cores take them.
-bool IsNarrowProductBackwardFilter(const OpSpec& spec) {
+// Whether this is the gradient of 16-bit filters that span the whole image, with sizes that tensor
+// cores accept: both dimensions of the filter matrix are multiples of kGrain.
+bool IsNarrowMatmulBackwardFilter(const OpSpec& spec) {
   if (spec.kind != OpKind::kConv2dBackwardFilter || !IsNarrow(ElementType(spec))) return false;
   const Shape& w = spec.outputs[0].shape;
   constexpr int64_t kGrain = 8;  // 16 bytes
@@ -40,23 +40,24 @@ bool IsNarrowProductBackwardFilter(const OpSpec& spec) {
          w.size() / w[0] % kGrain == 0;
 }
 
-// A filter's gradient as cuDNN makes it, in the type of its operands. Where the library gets more
-// channels than there are, they are cut off and it is cast in one pass (conv2d.cpp).
+// Whether this is the gradient of a filter as cuDNN computes it, rounded to the type of its
+// operands. If cuDNN gets padded channels, the gradient is fp32 instead: one pass of conv2d.cpp
+// removes these channels and casts.
 bool IsRoundedGradient(const OpSpec& spec) {
   return spec.kind == OpKind::kConv2dBackwardFilter &&
          spec.attributes_as<Conv2dAttributes>().groups == 1 &&
          spec.inputs[0].shape[1] >= kNeverPaddedChannels &&
-         spec.outputs[0].dtype == ElementType(spec) && !IsNarrowProductBackwardFilter(spec);
+         spec.outputs[0].dtype == ElementType(spec) && !IsNarrowMatmulBackwardFilter(spec);
 }
 
 }  // namespace
 
-bool IsWideProductBackwardFilter(const OpSpec& spec) {
-  return IsNarrowProductBackwardFilter(spec) && spec.outputs[0].dtype == DType::kF32;
+bool IsMatmulBackwardFilterToFp32(const OpSpec& spec) {
+  return IsNarrowMatmulBackwardFilter(spec) && spec.outputs[0].dtype == DType::kF32;
 }
 
-bool IsWideProduct(const OpSpec& spec) {
-  if (spec.kind != OpKind::kConv2d || IsPresent(spec.inputs, Conv2dPlaces::kResidual) ||
+bool IsMatmulToFp32(const OpSpec& spec) {
+  if (spec.kind != OpKind::kConv2d || IsPresent(spec.inputs, Conv2dIndices::kResidual) ||
       !IsNarrow(ElementType(spec)) || spec.outputs[0].dtype != DType::kF32)
     return false;
   const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape;
@@ -65,7 +66,7 @@ bool IsWideProduct(const OpSpec& spec) {
 
 DType ElementType(const OpSpec& spec) { return spec.inputs[0].dtype; }
 
-bool HasTypes(const OpSpec& spec) {
+bool SupportsTypes(const OpSpec& spec) {
   if (spec.inputs.empty() || spec.outputs.empty()) return false;
   if (spec.kind == OpKind::kReorder) return Reorders(spec);
   if (spec.kind == OpKind::kCasts) return CastsAll(spec);
@@ -82,7 +83,7 @@ bool HasTypes(const OpSpec& spec) {
     if (!fits(spec.inputs[i], multiplied)) return false;
   }
   for (size_t o = 0; o < spec.outputs.size(); ++o) {
-    if (o == 0 && (IsRoundedGradient(spec) || IsWideProduct(spec))) continue;
+    if (o == 0 && (IsRoundedGradient(spec) || IsMatmulToFp32(spec))) continue;
     if (!fits(spec.outputs[o], IsActivationOutput(spec.kind, o))) return false;
   }
   return true;
@@ -92,8 +93,8 @@ void RequirePrecision(Precision precision, int capability, std::string_view gpu)
   const int wanted = precision == Precision::kFp32 ? 0 : precision == Precision::kFp16 ? 70 : 80;
   if (capability >= wanted) return;
   throw ConfigError(fmt::format(
-      "[precision] {}: not on this GPU, {}: got compute capability {}.{}, want {}.{}; use "
-      "--precision={}",
+      "[precision] {}: not supported by this GPU ({}): got compute capability {}.{}, want {}.{} or "
+      "higher; use --precision={}",
       Name(precision), gpu, capability / 10, capability % 10, wanted / 10, wanted % 10,
       precision != Precision::kFp16 && capability >= 70 ? "fp16" : "fp32"));
 }

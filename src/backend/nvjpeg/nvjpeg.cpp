@@ -16,52 +16,56 @@ namespace carole::gpu_jpeg {
 namespace {
 
 constexpr const char* kTag = "io.nvjpeg";
-constexpr const char* kOtherwise = "or use --jpeg_decoder=cpu";
-constexpr const char* kWithoutGpu = "--jpeg_decoder=cpu does without the GPU";
-// Freeing memory to get more waits for all that the GPU does, training too. This holds most photos.
-constexpr size_t kLeastBytes = 4 << 20;
+constexpr const char* kOrUseCpu = "or use --jpeg_decoder=cpu";
+constexpr const char* kUseCpu = "use --jpeg_decoder=cpu to decode without the GPU";
+// The smallest size of a buffer, which is enough for most photos. To enlarge a buffer is slow: it
+// has to be freed first, and that waits for all work on the GPU, including training.
+constexpr size_t kMinBufferBytes = 4 << 20;
 
-// The first of these libraries that loads; it stays loaded.
-void* Open(const std::vector<std::string>& names, const char* hint) {
+// Loads the first of these libraries that can be loaded, and keeps it loaded. Throws ConfigError if
+// none can.
+void* LoadLibrary(const std::vector<std::string>& names, const char* hint) {
   std::string problem;
   for (const std::string& name : names) {
     if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     if (problem.empty()) problem = dlerror();
   }
   throw ConfigError(fmt::format("[io.nvjpeg] {}: cannot be loaded: {}; {}, {}", names[0], problem,
-                                hint, kOtherwise));
+                                hint, kOrUseCpu));
 }
 
+// Sets `function` to the library's function of this name. Throws ConfigError if there is none.
 template <typename Function>
-void Find(void* library, const char* name, Function*& function) {
+void LoadSymbol(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, name));
   if (function != nullptr) return;
   throw ConfigError(fmt::format("[io.nvjpeg] {}: missing in the library: want version 12 or 13; {}",
-                                name, kOtherwise));
+                                name, kOrUseCpu));
 }
 
+// The functions of the CUDA driver.
 struct Driver {
   explicit Driver(const std::string& name) {
-    void* library = Open({name}, "this machine needs NVIDIA's driver");
-    Find(library, "cuInit", init);
-    Find(library, "cuGetErrorName", get_error_name);
-    Find(library, "cuDeviceGetCount", device_get_count);
-    Find(library, "cuDeviceGet", device_get);
-    Find(library, "cuDevicePrimaryCtxRetain", context_retain);
-    Find(library, "cuDevicePrimaryCtxRelease_v2", context_release);
-    Find(library, "cuCtxSetCurrent", context_set_current);
-    Find(library, "cuStreamCreate", stream_create);
-    Find(library, "cuStreamDestroy_v2", stream_destroy);
-    Find(library, "cuStreamSynchronize", stream_synchronize);
-    Find(library, "cuEventCreate", event_create);
-    Find(library, "cuEventDestroy_v2", event_destroy);
-    Find(library, "cuEventRecord", event_record);
-    Find(library, "cuEventSynchronize", event_synchronize);
-    Find(library, "cuMemAlloc_v2", allocate);
-    Find(library, "cuMemFree_v2", free);
-    Find(library, "cuMemHostAlloc", host_allocate);
-    Find(library, "cuMemFreeHost", host_free);
-    Find(library, "cuMemcpy2DAsync_v2", copy_2d);
+    void* library = LoadLibrary({name}, "install the NVIDIA driver");
+    LoadSymbol(library, "cuInit", init);
+    LoadSymbol(library, "cuGetErrorName", get_error_name);
+    LoadSymbol(library, "cuDeviceGetCount", device_get_count);
+    LoadSymbol(library, "cuDeviceGet", device_get);
+    LoadSymbol(library, "cuDevicePrimaryCtxRetain", context_retain);
+    LoadSymbol(library, "cuDevicePrimaryCtxRelease_v2", context_release);
+    LoadSymbol(library, "cuCtxSetCurrent", context_set_current);
+    LoadSymbol(library, "cuStreamCreate", stream_create);
+    LoadSymbol(library, "cuStreamDestroy_v2", stream_destroy);
+    LoadSymbol(library, "cuStreamSynchronize", stream_synchronize);
+    LoadSymbol(library, "cuEventCreate", event_create);
+    LoadSymbol(library, "cuEventDestroy_v2", event_destroy);
+    LoadSymbol(library, "cuEventRecord", event_record);
+    LoadSymbol(library, "cuEventSynchronize", event_synchronize);
+    LoadSymbol(library, "cuMemAlloc_v2", allocate);
+    LoadSymbol(library, "cuMemFree_v2", free);
+    LoadSymbol(library, "cuMemHostAlloc", host_allocate);
+    LoadSymbol(library, "cuMemFreeHost", host_free);
+    LoadSymbol(library, "cuMemcpy2DAsync_v2", copy_2d);
   }
 
   std::string Name(driver::Result result) const {
@@ -98,19 +102,20 @@ struct Driver {
   driver::MemoryCopy2D* copy_2d;
 };
 
+// The functions of nvJPEG.
 struct Library {
   explicit Library(const std::vector<std::string>& names) {
-    void* library = Open(names,
-                         "install the CUDA toolkit's nvJPEG or add its folder to "
-                         "LD_LIBRARY_PATH");
-    Find(library, "nvjpegCreateEx", create);
-    Find(library, "nvjpegDestroy", destroy);
-    Find(library, "nvjpegSetDeviceMemoryPadding", set_device_padding);
-    Find(library, "nvjpegSetPinnedMemoryPadding", set_pinned_padding);
-    Find(library, "nvjpegJpegStateCreate", state_create);
-    Find(library, "nvjpegJpegStateDestroy", state_destroy);
-    Find(library, "nvjpegGetImageInfo", get_image_info);
-    Find(library, "nvjpegDecode", decode);
+    void* library = LoadLibrary(names,
+                                "install nvJPEG of the CUDA toolkit, add its folder to "
+                                "LD_LIBRARY_PATH");
+    LoadSymbol(library, "nvjpegCreateEx", create);
+    LoadSymbol(library, "nvjpegDestroy", destroy);
+    LoadSymbol(library, "nvjpegSetDeviceMemoryPadding", set_device_padding);
+    LoadSymbol(library, "nvjpegSetPinnedMemoryPadding", set_pinned_padding);
+    LoadSymbol(library, "nvjpegJpegStateCreate", state_create);
+    LoadSymbol(library, "nvjpegJpegStateDestroy", state_destroy);
+    LoadSymbol(library, "nvjpegGetImageInfo", get_image_info);
+    LoadSymbol(library, "nvjpegDecode", decode);
   }
 
   nvjpeg::CreateEx* create;
@@ -123,15 +128,15 @@ struct Library {
   nvjpeg::Decode* decode;
 };
 
-// Memory that only grows.
+// A buffer that only grows. Pointer is a pointer to host memory or a driver::Pointer.
 template <typename Pointer>
-struct Room {
+struct GrowingBuffer {
   Pointer memory{};
   size_t bytes = 0;
 };
 
-// Whether a status says what is the matter with the image.
-bool IsOfTheImage(nvjpeg::Status status) {
+// Whether the status means that nvJPEG cannot decode this image.
+bool IsImageError(nvjpeg::Status status) {
   return status == nvjpeg::kBadJpeg || status == nvjpeg::kJpegNotSupported ||
          status == nvjpeg::kImplementationNotSupported || status == nvjpeg::kIncompleteBitstream;
 }
@@ -152,14 +157,15 @@ class NvJpeg::Impl {
     const nvjpeg::Status status = Create();
     if (status != nvjpeg::kSuccess) {
       driver.context_release(device_);
-      throw ConfigError(fmt::format(
-          "[io.nvjpeg] nvjpegCreateEx: status {}: this nvJPEG does not work on this GPU and its "
-          "driver; {}",
-          static_cast<int>(status), kOtherwise));
+      throw ConfigError(
+          fmt::format("[io.nvjpeg] nvjpegCreateEx: status {}: this version of nvJPEG does not work "
+                      "with this GPU "
+                      "or its driver; use another version, {}",
+                      static_cast<int>(status), kOrUseCpu));
     }
-    // Where they are refused, its memory grows in smaller steps.
-    library.set_device_padding(kLeastBytes, handle_);
-    library.set_pinned_padding(kLeastBytes, handle_);
+    // If nvJPEG refuses these sizes, its memory grows in smaller steps; that is no error.
+    library.set_device_padding(kMinBufferBytes, handle_);
+    library.set_pinned_padding(kMinBufferBytes, handle_);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -169,23 +175,23 @@ class NvJpeg::Impl {
     driver.context_release(device_);
   }
 
-  // The GPU's own context, which CUDA's runtime uses too, for this thread.
+  // Makes the GPU's primary context, which the CUDA runtime uses too, current in this thread.
   void MakeCurrent() const { driver.Check(TryMakeCurrent(), "cuCtxSetCurrent"); }
   driver::Result TryMakeCurrent() const { return driver.context_set_current(context_); }
   nvjpeg::Handle handle() const { return handle_; }
 
-  // Said once, and not for each image.
+  // Both warnings are logged once, not for each image.
   void WarnOfMemory(const char* call) const {
     if (warned_of_memory_.test_and_set()) return;
     LogWarning(kTag,
-               "{}: out of memory: the CPU decodes the JPEGs that find none; use a smaller "
+               "{}: out of GPU memory: JPEGs that do not fit are decoded on the CPU; use a smaller "
                "--batch_size, {}",
-               call, kOtherwise);
+               call, kOrUseCpu);
   }
   void WarnOfStatus(const char* call, nvjpeg::Status status) const {
     if (warned_of_status_.test_and_set()) return;
-    LogWarning(kTag, "{}: status {} for a JPEG: the CPU decodes it, and all others like it", call,
-               static_cast<int>(status));
+    LogWarning(kTag, "{}: status {} for a JPEG: this one and others like it are decoded on the CPU",
+               call, static_cast<int>(status));
   }
 
   const Driver driver;
@@ -200,18 +206,20 @@ class NvJpeg::Impl {
     if (status == nvjpeg::kSuccess) return status;
     const nvjpeg::Status plain = create(0);
     if (plain == nvjpeg::kSuccess) {
-      LogWarning(kTag,
-                 "nvjpegCreateEx: status {} for interpolated chroma: it is repeated instead, and "
-                 "pixels differ by more; use nvJPEG 12.1 or later, {}",
-                 static_cast<int>(status), kOtherwise);
+      LogWarning(
+          kTag,
+          "nvjpegCreateEx: status {}: chroma cannot be interpolated and is repeated instead, "
+          "so pixels differ more from those of the CPU decoder; use nvJPEG 12.1 or later, {}",
+          static_cast<int>(status), kOrUseCpu);
     }
     return plain;
   }
 
   void Require(driver::Result result, const char* call) const {
     if (result == driver::kSuccess) return;
-    throw ConfigError(fmt::format("[io.nvjpeg] {}: no GPU to decode on: {}; {}", call,
-                                  driver.Name(result), kOtherwise));
+    throw ConfigError(
+        fmt::format("[io.nvjpeg] {}: no GPU to decode on: {}; use a machine with a GPU, {}", call,
+                    driver.Name(result), kOrUseCpu));
   }
 
   driver::Device device_ = 0;
@@ -227,7 +235,8 @@ NvJpeg::~NvJpeg() = default;
 
 class NvJpeg::Decoder : public io::ImageDecoder {
  public:
-  // The object is complete before the first call: where one fails, the destructor tidies up.
+  // Delegates first, so that the object is complete: if a call below throws, the destructor frees
+  // what was created so far.
   explicit Decoder(const NvJpeg::Impl& shared) : Decoder(&shared) {
     shared_.MakeCurrent();
     driver().Check(driver().stream_create(&stream_, driver::kNonBlocking), "cuStreamCreate");
@@ -236,17 +245,17 @@ class NvJpeg::Decoder : public io::ImageDecoder {
     const nvjpeg::Status status = shared_.library.state_create(shared_.handle(), &state_);
     if (status != nvjpeg::kSuccess) {
       throw DeviceError(fmt::format("[io.nvjpeg] nvjpegJpegStateCreate: status {}; {}",
-                                    static_cast<int>(status), kWithoutGpu));
+                                    static_cast<int>(status), kUseCpu));
     }
   }
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
   ~Decoder() override {
-    shared_.TryMakeCurrent();  // on whatever thread
+    shared_.TryMakeCurrent();  // this may be another thread than the one that decoded
     if (stream_ != nullptr) driver().stream_synchronize(stream_);
     if (state_ != nullptr) shared_.library.state_destroy(state_);
     if (pixels_.bytes != 0) driver().free(pixels_.memory);
-    if (landing_.bytes != 0) driver().host_free(landing_.memory);
+    if (staging_.bytes != 0) driver().host_free(staging_.memory);
     if (copied_ != nullptr) driver().event_destroy(copied_);
     if (stream_ != nullptr) driver().stream_destroy(stream_);
   }
@@ -267,14 +276,14 @@ class NvJpeg::Decoder : public io::ImageDecoder {
                               .from_y = static_cast<size_t>(window.top),
                               .from_device = pixels_.memory,
                               .from_pitch = pitch,
-                              .to_host = landing_.memory,
+                              .to_host = staging_.memory,
                               .to_pitch = row_bytes,
                               .width_bytes = row_bytes,
                               .height = static_cast<size_t>(window.height)};
     driver().Check(driver().copy_2d(&copy, stream_), "cuMemcpy2DAsync");
     driver().Check(driver().event_record(copied_, stream_), "cuEventRecord");
     driver().Check(driver().event_synchronize(copied_), "cuEventSynchronize");
-    std::memcpy(out, landing_.memory, out_bytes);
+    std::memcpy(out, staging_.memory, out_bytes);
     return true;
   }
 
@@ -283,25 +292,26 @@ class NvJpeg::Decoder : public io::ImageDecoder {
 
   const Driver& driver() const { return shared_.driver; }
 
-  // False for an image that is left to the CPU. Nearly any status may be the image's fault, as
-  // photos of ImageNet show (DALI's issues 3159, 3160, 6026); so the driver is asked whether it is
-  // the GPU's.
+  // Returns false if the CPU has to decode this image. Throws DeviceError if the GPU has failed.
+  // The status does not tell which: nearly any status can be caused by the image, as photos of
+  // ImageNet show (issues 3159, 3160 and 6026 of NVIDIA DALI). So this asks the driver.
   bool Succeeded(nvjpeg::Status status, const char* call) const {
     if (status == nvjpeg::kSuccess) return true;
     if (const driver::Result result = driver().stream_synchronize(stream_);
         result != driver::kSuccess) {
       throw DeviceError(fmt::format("[io.nvjpeg] {}: status {}, cuStreamSynchronize: {}; {}", call,
-                                    static_cast<int>(status), driver().Name(result), kWithoutGpu));
+                                    static_cast<int>(status), driver().Name(result), kUseCpu));
     }
     if (status == nvjpeg::kAllocatorFailure) {
       shared_.WarnOfMemory(call);
-    } else if (!IsOfTheImage(status)) {
+    } else if (!IsImageError(status)) {
       shared_.WarnOfStatus(call, status);
     }
     return false;
   }
 
-  // Whether the library sees the picture that libjpeg sees: it writes as many pixels as it sees.
+  // Whether nvJPEG reads the same size from the file as libjpeg did. It must be checked, because
+  // nvJPEG writes as many pixels as it has read from the file.
   bool HasSize(const unsigned char* data, size_t bytes, int height, int width) const {
     int num_components = 0;
     nvjpeg::Subsampling subsampling{};
@@ -312,40 +322,42 @@ class NvJpeg::Decoder : public io::ImageDecoder {
            subsampling != nvjpeg::kUnknownSubsampling && widths[0] == width && heights[0] == height;
   }
 
-  bool Reserve(size_t pixels, size_t landing) {
-    return Grow(pixels, pixels_, "cuMemAlloc", driver().allocate, driver().free) &&
+  // Makes both buffers large enough. Returns false if there is no memory.
+  bool Reserve(size_t pixel_bytes, size_t staging_bytes) {
+    return Grow(pixel_bytes, pixels_, "cuMemAlloc", driver().allocate, driver().free) &&
            Grow(
-               landing, landing_, "cuMemHostAlloc",
+               staging_bytes, staging_, "cuMemHostAlloc",
                [&](void** memory, size_t bytes) {
                  return driver().host_allocate(memory, bytes, 0);
                },
                driver().host_free);
   }
 
-  // False where there is no memory.
+  // Makes the buffer at least this large; its contents are lost. Returns false if there is no
+  // memory.
   template <typename Pointer, typename Allocate, typename Free>
-  bool Grow(size_t bytes, Room<Pointer>& room, const char* call, const Allocate& allocate,
-            const Free& free) const {
-    if (bytes <= room.bytes) return true;
-    if (room.bytes != 0) free(room.memory);
-    room = {};
-    const size_t wanted = std::max(std::bit_ceil(bytes), kLeastBytes);
-    const driver::Result result = allocate(&room.memory, wanted);
+  bool Grow(size_t bytes, GrowingBuffer<Pointer>& buffer, const char* call,
+            const Allocate& allocate, const Free& free) const {
+    if (bytes <= buffer.bytes) return true;
+    if (buffer.bytes != 0) free(buffer.memory);
+    buffer = {};
+    const size_t wanted = std::max(std::bit_ceil(bytes), kMinBufferBytes);
+    const driver::Result result = allocate(&buffer.memory, wanted);
     if (result == driver::kOutOfMemory) {
       shared_.WarnOfMemory(call);
       return false;
     }
     driver().Check(result, call);
-    room.bytes = wanted;
+    buffer.bytes = wanted;
     return true;
   }
 
   const NvJpeg::Impl& shared_;
   driver::Stream stream_ = nullptr;
-  driver::Event copied_ = nullptr;  // a thread that waits for it sleeps: others have JPEGs too
+  driver::Event copied_ = nullptr;  // threads that wait for it sleep and leave the core to others
   nvjpeg::State state_ = nullptr;
-  Room<driver::Pointer> pixels_;  // of the whole picture, on the GPU
-  Room<void*> landing_;           // of the window, in memory that the GPU writes to by itself
+  GrowingBuffer<driver::Pointer> pixels_;  // the whole image, in GPU memory
+  GrowingBuffer<void*> staging_;           // the region, in pinned host memory
 };
 
 std::unique_ptr<io::ImageDecoder> NvJpeg::MakeDecoder() const {

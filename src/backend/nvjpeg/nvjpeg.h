@@ -1,6 +1,9 @@
-// JPEGs decoded by a GPU, with NVIDIA's nvJPEG and the GPU's driver, which are looked for when they
-// are asked for. Its inverse DCT rounds otherwise than libjpeg's: pixels differ by a few levels,
-// and more at the edges of colors where nvJPEG is older than 12.1, which repeats chroma.
+// JPEG decoding on a GPU, with NVIDIA's nvJPEG and the CUDA driver. Both libraries are loaded at
+// run time, when a decoder is first wanted.
+//
+// nvJPEG's inverse DCT rounds unlike libjpeg's, so pixels differ by a few levels. With nvJPEG
+// before 12.1 they differ more at the edges of colors, because that version repeats chroma instead
+// of interpolating it.
 #pragma once
 
 #include <memory>
@@ -11,12 +14,14 @@
 
 namespace carole::gpu_jpeg {
 
+// File names of the libraries. The first name in `nvjpeg` that can be loaded is used.
 struct NvJpegLibraries {
-  std::vector<std::string> nvjpeg = {"libnvjpeg.so.13", "libnvjpeg.so.12"};  // the first that loads
+  std::vector<std::string> nvjpeg = {"libnvjpeg.so.13", "libnvjpeg.so.12"};
   std::string driver = "libcuda.so.1";
 };
 
-// The library on one GPU. All threads may use it.
+// Makes decoders that use nvJPEG on one GPU. Thread-safe. Must outlive its decoders, each of which
+// is used by one thread.
 class NvJpeg : public io::ImageDecoderFactory {
  public:
   // Uses GPU number `gpu`, modulo the number of GPUs that CUDA_VISIBLE_DEVICES shows. Throws

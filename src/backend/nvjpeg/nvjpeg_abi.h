@@ -1,6 +1,7 @@
-// What src/backend/nvjpeg/nvjpeg.cpp calls of NVIDIA's nvJPEG (nvjpeg.h, versions 12 and 13) and of
-// the GPU's driver (cuda.h), declared here because the libraries are only looked for at run time
-// and their headers may be absent. tests/interop/check_nvjpeg.py holds it against the real headers.
+// Declarations of the functions of nvJPEG (nvjpeg.h, versions 12 and 13) and of the CUDA driver
+// (cuda.h) that nvjpeg.cpp calls. The libraries are loaded at run time, and their headers may be
+// absent when the program is built. tests/interop/check_nvjpeg.py compares these declarations with
+// the real headers.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,10 @@ using Event = struct CUevent_st*;
 using Pointer = unsigned long long;  // CUdeviceptr
 enum MemoryType : int { kHost = 1, kDevice = 2 };
 inline constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
-inline constexpr unsigned kBlockingSync = 1;   // CU_EVENT_BLOCKING_SYNC: waiting sleeps
+inline constexpr unsigned kBlockingSync = 1;   // CU_EVENT_BLOCKING_SYNC: waiting threads sleep
 inline constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
-// CUDA_MEMCPY2D, version 2.
+// CUDA_MEMCPY2D_v2.
 struct Copy2D {
   size_t from_x_bytes = 0, from_y = 0;
   MemoryType from_type = kDevice;
@@ -73,13 +74,14 @@ enum Status : int {
 using Handle = struct nvjpegHandle*;
 using State = struct nvjpegJpegState*;
 enum Backend : int { kDefaultBackend = 0 };
-inline constexpr unsigned kInterpolates = 1 << 5;  // chroma, as libjpeg does; since 12.1
+inline constexpr unsigned kInterpolates = 1
+                                          << 5;  // interpolates chroma as libjpeg does; since 12.1
 enum Subsampling : int { kUnknownSubsampling = -1 };
 enum OutputFormat : int { kInterleavedRgb = 5 };
 inline constexpr int kMaxComponents = 4;
 
 struct Image {
-  unsigned char* channel[kMaxComponents];  // on the GPU
+  unsigned char* channel[kMaxComponents];  // in GPU memory
   size_t pitch[kMaxComponents];            // bytes of a row
 };
 

@@ -1,4 +1,5 @@
-// The oneDNN backend: which maker serves which operation.
+// The oneDNN backend: which factory makes the kernel of which operation, and which operations are
+// supported.
 #include "src/backend/backend.h"
 
 #include <omp.h>
@@ -14,44 +15,46 @@ namespace carole {
 namespace onednn {
 namespace {
 
-// In the order of OpKind.
-constexpr KernelMaker* kMakers[] = {MakeConv2d,
-                                    MakeConv2dBackwardData,
-                                    MakeConv2dBackwardFilter,
-                                    MakeLinear,
-                                    MakeLinearBackwardData,
-                                    MakeLinearBackwardFilter,
-                                    MakeBatchNorm,
-                                    MakeBatchNormBackward,
-                                    MakeElementwise,  // ReLU
-                                    MakeElementwise,  // and its gradient
-                                    MakeElementwise,  // other activations
-                                    MakeElementwise,  // and their gradients
-                                    MakeElementwise,  // sum
-                                    MakeElementwise,  // scaled sum
-                                    MakeElementwise,  // scale
-                                    MakeScaleChannels,
-                                    MakeScaleChannels,
-                                    MakePool2d,
-                                    MakePool2dBackward,
-                                    MakeLrn,
-                                    MakeLrn,
-                                    MakeDropout,
-                                    MakeDropout,
-                                    MakeSoftmax,
-                                    MakeSoftmaxCrossEntropy,
-                                    MakeChannelCopy,
-                                    MakeChannelCopy,
-                                    MakePad2d,
-                                    MakeNormalize,
-                                    nullptr,  // reshape: the plan renames memory
-                                    MakeReorder,
-                                    nullptr};  // casts: for devices, whose launches cost
-static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kCasts) + 1);
+// One factory for each OpKind, in the order of the enumeration.
+constexpr KernelFactory* kKernelFactories[] = {
+    MakeConv2d,
+    MakeConv2dBackwardData,
+    MakeConv2dBackwardFilter,
+    MakeLinear,
+    MakeLinearBackwardData,
+    MakeLinearBackwardFilter,
+    MakeBatchNorm,
+    MakeBatchNormBackward,
+    MakeElementwise,  // ReLU
+    MakeElementwise,  // and its gradient
+    MakeElementwise,  // other activations
+    MakeElementwise,  // and their gradients
+    MakeElementwise,  // sum
+    MakeElementwise,  // scaled sum
+    MakeElementwise,  // scale
+    MakeScaleChannels,
+    MakeScaleChannels,
+    MakePool2d,
+    MakePool2dBackward,
+    MakeLrn,
+    MakeLrn,
+    MakeDropout,
+    MakeDropout,
+    MakeSoftmax,
+    MakeSoftmaxCrossEntropy,
+    MakeChannelCopy,
+    MakeChannelCopy,
+    MakePad2d,
+    MakeNormalize,
+    nullptr,  // reshape: the Executable reuses the memory
+    MakeReorder,
+    nullptr};  // casts: for GPUs, where each launch has a cost
+static_assert(std::size(kKernelFactories) == static_cast<size_t>(OpKind::kCasts) + 1);
 
-// fp32 throughout, or bf16 where activations and filters are; products and normalized pixels may
-// be either.
-bool HasTypes(const OpSpec& spec) {
+// Whether the kernels support these types: fp32 for all tensors, or bf16 for activations and
+// filters and fp32 for the others. Results of products, of kReorder and of kNormalize may be fp32
+// or bf16.
+bool HasSupportedTypes(const OpSpec& spec) {
   const bool narrow = spec.inputs[0].dtype == DType::kBF16;
   const bool any_result = spec.kind == OpKind::kReorder || spec.kind == OpKind::kNormalize ||
                           IsFilterInput(spec.kind, 1);
@@ -74,24 +77,28 @@ bool HasTypes(const OpSpec& spec) {
 void RequireBf16() {
   if (!HasIsa(dnnl::cpu_isa::avx512_core)) {
     throw ConfigError(
-        "[precision] bf16: not on this CPU: it has no avx512_bf16, nor the avx512 (f, bw, vl, dq) "
-        "that it can be emulated with; use --precision=fp32");
+        "[precision] bf16: not supported by this CPU: it has neither avx512_bf16 nor the AVX-512 "
+        "instructions (f, bw, vl, dq) that can emulate it; use --precision=fp32");
   }
   if (!HasIsa(dnnl::cpu_isa::avx512_core_bf16)) {
     LogWarning("precision",
-               "bf16: this CPU has no avx512_bf16, its products are emulated: slower than fp32");
+               "bf16: this CPU has no avx512_bf16, so bf16 products are emulated and slower than "
+               "fp32; use --precision=fp32");
   } else if (HasIsa(dnnl::cpu_isa::avx512_core_fp16) && !HasIsa(dnnl::cpu_isa::avx512_core_amx)) {
-    // Emerald Rapids: ResNet-50 at 0.64 of fp32's speed. AMD's CPUs have no avx512_fp16.
+    // Measured on an Emerald Rapids: ResNet-50 in bf16 without AMX has 0.64 of fp32's speed.
+    // Intel's server CPUs with avx512_fp16 have AMX, so it must be hidden. AMD's CPUs have no
+    // avx512_fp16.
     LogWarning("precision",
-               "bf16: this CPU's AMX is hidden, by a hypervisor perhaps: slower than fp32");
+               "bf16: AMX is not visible on this CPU (a hypervisor may hide it), so bf16 is slower "
+               "than fp32; use --precision=fp32");
   }
 }
 
 [[noreturn]] void RefuseFp16() {
   throw ConfigError(
-      fmt::format("[precision] fp16: not on this CPU: {}; use --precision={}",
+      fmt::format("[precision] fp16: not supported by this CPU: {}; use --precision={}",
                   HasIsa(dnnl::cpu_isa::avx512_core_fp16)
-                      ? "it has avx512_fp16, but this backend has fp32 and bf16 kernels only"
+                      ? "it has avx512_fp16, but the onednn backend supports only fp32 and bf16"
                       : "it has no avx512_fp16",
                   HasIsa(dnnl::cpu_isa::avx512_core_bf16) ? "bf16" : "fp32"));
 }
@@ -111,21 +118,22 @@ class OneDnnBackend : public Backend {
   }
 
   bool Supports(const OpSpec& spec) const override {
-    // The library sums the gradient of a bias beside that of its filter.
-    const bool sums =
-        spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
-    return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums &&
-           !MasksByRelu(spec) && !HasReluBitmask(spec);
+    // The gradient of a bias in kReluBackward is of no use here: oneDNN computes it together with
+    // the gradient of the filter.
+    const bool sums_bias =
+        spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardIndices::kDb);
+    return kKernelFactories[static_cast<size_t>(spec.kind)] != nullptr && HasSupportedTypes(spec) &&
+           !sums_bias && !HasReluYInput(spec) && !HasReluBitmask(spec);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     CAROLE_CHECK(Supports(spec), "onednn does not support {}", Name(spec.kind));
-    omp_set_num_threads(threads_);  // primitives are cut for the threads of their maker
+    omp_set_num_threads(threads_);  // oneDNN plans a primitive for the current number of threads
     try {
-      if (WantsWinograd(spec, winograd_)) return MakeWinograd(spec, threads_);
-      return kMakers[static_cast<size_t>(spec.kind)](spec, threads_);
+      if (UsesWinograd(spec, winograd_)) return MakeWinograd(spec, threads_);
+      return kKernelFactories[static_cast<size_t>(spec.kind)](spec, threads_);
     } catch (const dnnl::error& e) {
-      throw DeviceError(fmt::format("[onednn] {} of {}: the library refused: {} (status {})",
+      throw DeviceError(fmt::format("[onednn] {} of {}: oneDNN cannot make it: {} (status {})",
                                     Name(spec.kind), spec.inputs[0].shape.ToString(), e.what(),
                                     static_cast<int>(e.status)));
     }

@@ -1,4 +1,4 @@
-// Stands in for the oneDNN backend when the program is built without the library.
+// Replaces the oneDNN backend if the program is built without the library.
 #include "src/backend/backend.h"
 
 namespace carole {

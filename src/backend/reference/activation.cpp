@@ -9,7 +9,7 @@ namespace {
 
 template <typename T>
 T Top(const OpSpec& spec) {
-  return static_cast<T>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
+  return static_cast<T>(ReluUpperBound(spec.attributes_as<ReluAttributes>().ceiling));
 }
 
 template <typename T>
@@ -38,7 +38,7 @@ class ReluBackward : public ElementwiseKernel {
     const T top = Top<T>(spec_);
     ForElements(threads_, in_shape(0).size(),
                 [&](int64_t i) { dx[i] = y[i] > T{0} && y[i] < top ? dy[i] : T{0}; });
-    if (T* db = out<T>(ReluBackwardPlaces::kDb)) {
+    if (T* db = out<T>(ReluBackwardIndices::kDb)) {
       const int64_t channels = out_shape(1)[0];
       ColumnSums(threads_, dx, in_shape(0).size() / channels, channels, db);
     }

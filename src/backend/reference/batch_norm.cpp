@@ -1,5 +1,5 @@
-// Batch normalization over the pixels of all images: x is a matrix (pixels, C) in memory.
-// Statistics and sums are made in double, a block of channels at a time.
+// Batch normalization over the pixels of all images. x is a matrix (pixels, C) in memory.
+// Statistics and sums are accumulated in double, for one block of channels at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -9,43 +9,44 @@
 namespace carole::reference {
 namespace {
 
-using Forward = BatchNormPlaces;
-using Backward = BatchNormBackwardPlaces;
+using Forward = BatchNormIndices;
+using Backward = BatchNormBackwardIndices;
 
-// x (N,C,H,W) or (N,C) as a matrix, and how many of its rows count.
+// The size of x (N,C,H,W) or (N,C) as a matrix (pixels, C), and how many pixels are in valid rows.
 struct Pixels {
-  int64_t all, counted, channels;
+  int64_t all, valid, channels;
 
   Pixels(const Shape& x, int64_t valid_rows) : channels(x[1]) {
-    const int64_t each = x.rank() == 4 ? x[2] * x[3] : 1;
+    const int64_t pixels_per_image = x.rank() == 4 ? x[2] * x[3] : 1;
     CAROLE_CHECK(valid_rows >= RunContext::kNoRows && valid_rows <= x[0],
                  "{} valid rows in a batch of {}", valid_rows, x[0]);
-    all = x[0] * each;
-    counted = (valid_rows == 0 ? x[0] : std::max<int64_t>(valid_rows, 0)) * each;
+    all = x[0] * pixels_per_image;
+    valid = (valid_rows == 0 ? x[0] : std::max<int64_t>(valid_rows, 0)) * pixels_per_image;
   }
 };
 
-// (x - mean) * scale + beta, and not x * scale + offset, keeps its digits when |mean| is large.
-// Backward repeats it bit by bit to find the ReLU's mask.
+// Computes (x - mean) * scale + beta instead of x * scale + offset, which would lose digits if
+// |mean| is large. Backward computes the same bits again to find the ReLU's mask.
 template <typename T>
 T Normalize(T x, double mean, double scale, double beta) {
   return static_cast<T>((x - mean) * scale + beta);
 }
 
-// Of `passed`: those of a byte from the first on, which clears it.
+// Set and read the bit of one element in relu_bitmask. The first bit of a byte also clears the
+// byte, so PutBit() must be called in ascending order.
 constexpr int64_t kBits = BatchNormAttributes::kReluBitmaskBits;
-void PutBit(uint8_t* passed, int64_t element, bool bit) {
-  uint8_t& byte = passed[element / kBits];
+void PutBit(uint8_t* relu_bitmask, int64_t element, bool bit) {
+  uint8_t& byte = relu_bitmask[element / kBits];
   if (element % kBits == 0) byte = 0;
   byte = static_cast<uint8_t>(byte | bit << element % kBits);
 }
-bool GetBit(const uint8_t* passed, int64_t element) {
-  return (passed[element / kBits] >> element % kBits & 1) != 0;
+bool GetBit(const uint8_t* relu_bitmask, int64_t element) {
+  return (relu_bitmask[element / kBits] >> element % kBits & 1) != 0;
 }
 
 template <typename T>
-T ValueOr(const T* values, int64_t i, double otherwise) {
-  return values != nullptr ? values[i] : static_cast<T>(otherwise);
+T ValueOr(const T* values, int64_t i, double fallback) {
+  return values != nullptr ? values[i] : static_cast<T>(fallback);
 }
 
 template <typename T>
@@ -54,16 +55,16 @@ class BatchNorm : public ReferenceKernel {
   BatchNorm(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
         a_(spec.attributes_as<BatchNormAttributes>()),
-        memory_of_sums_(ChannelSums::Size(spec.inputs[Forward::kX].shape[1])) {}
+        sums_memory_(ChannelSums::Size(spec.inputs[Forward::kX].shape[1])) {}
 
   void Run(const RunContext& context) override {
     const Pixels pixels(in_shape(Forward::kX), context.valid_rows);
-    const ChannelSums moments(memory_of_sums_.data(), pixels.channels);
+    const ChannelSums moments(sums_memory_.data(), pixels.channels);
     if (a_.training) {
       ForRanges(threads_, pixels.channels, kChannelGrain,
                 [&](int64_t begin, int64_t end) { Statistics(pixels, begin, end, moments); });
-      moments.count() = static_cast<double>(pixels.counted);
-      if (context.sum_over_ranks) JoinMomentsOfRanks(context, moments);
+      moments.count() = static_cast<double>(pixels.valid);
+      if (context.sum_over_ranks) CombineMomentsOverRanks(context, moments);
     }
     ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       double mean[kChannelGrain], variance[kChannelGrain];
@@ -82,12 +83,12 @@ class BatchNorm : public ReferenceKernel {
                   const ChannelSums& moments) const {
     const T* x = in<T>(Forward::kX);
     double mean[kChannelGrain] = {}, m2[kChannelGrain] = {};
-    for (int64_t i = 0; i < pixels.counted; ++i) {
+    for (int64_t i = 0; i < pixels.valid; ++i) {
       for (int64_t c = begin; c < end; ++c) mean[c - begin] += x[i * pixels.channels + c];
     }
-    const auto n = static_cast<double>(std::max<int64_t>(pixels.counted, 1));
+    const auto n = static_cast<double>(std::max<int64_t>(pixels.valid, 1));
     for (int64_t c = 0; c < end - begin; ++c) mean[c] /= n;
-    for (int64_t i = 0; i < pixels.counted; ++i) {
+    for (int64_t i = 0; i < pixels.valid; ++i) {
       for (int64_t c = begin; c < end; ++c) {
         const double d = x[i * pixels.channels + c] - mean[c - begin];
         m2[c - begin] += d * d;
@@ -112,7 +113,7 @@ class BatchNorm : public ReferenceKernel {
     }
   }
 
-  // mean and rstd are rounded to T before they are used, as backward will see them.
+  // Rounds mean and rstd to T before it uses them, because backward gets them rounded.
   void Apply(const Pixels& pixels, int64_t begin, int64_t end, double* mean,
              const double* variance) const {
     double scale[kChannelGrain], beta[kChannelGrain];
@@ -130,21 +131,21 @@ class BatchNorm : public ReferenceKernel {
     const T* x = in<T>(Forward::kX);
     const T* residual = in<T>(Forward::kResidual);
     T* y = out<T>(Forward::kY);
-    uint8_t* passed = out<uint8_t>(Forward::kReluBitmask);
-    const T top = static_cast<T>(ReluTop(a_.ceiling));
+    uint8_t* relu_bitmask = out<uint8_t>(Forward::kReluBitmask);
+    const T top = static_cast<T>(ReluUpperBound(a_.ceiling));
     for (int64_t i = 0; i < pixels.all; ++i) {
       for (int64_t c = begin; c < end; ++c) {
         const int64_t at = i * pixels.channels + c;
         T value = Normalize(x[at], mean[c - begin], scale[c - begin], beta[c - begin]);
         if (residual != nullptr) value += residual[at];
         y[at] = a_.relu ? std::min(std::max(value, T{0}), top) : value;  // NaN stays NaN
-        if (passed != nullptr) PutBit(passed, at, value > 0);
+        if (relu_bitmask != nullptr) PutBit(relu_bitmask, at, value > 0);
       }
     }
   }
 
   const BatchNormAttributes a_;
-  mutable std::vector<double> memory_of_sums_;
+  mutable std::vector<double> sums_memory_;
 };
 
 template <typename T>
@@ -153,22 +154,22 @@ class BatchNormBackward : public ReferenceKernel {
   BatchNormBackward(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
         a_(spec.attributes_as<BatchNormAttributes>()),
-        memory_of_sums_(ChannelSums::Size(spec.inputs[Backward::kX].shape[1])) {}
+        sums_memory_(ChannelSums::Size(spec.inputs[Backward::kX].shape[1])) {}
 
   void Run(const RunContext& context) override {
     const Pixels pixels(in_shape(Backward::kX), context.valid_rows);
-    const ChannelSums sums(memory_of_sums_.data(), pixels.channels);
+    const ChannelSums sums(sums_memory_.data(), pixels.channels);
     ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       SumChannels(pixels, MakeBlock(begin, end), sums);
     });
-    sums.count() = static_cast<double>(pixels.counted);
+    sums.count() = static_cast<double>(pixels.valid);
     if (context.sum_over_ranks) context.sum_over_ranks(sums.all());
     ForRanges(threads_, pixels.channels, kChannelGrain,
               [&](int64_t begin, int64_t end) { Apply(pixels, MakeBlock(begin, end), sums); });
   }
 
  private:
-  // The numbers of one block of channels.
+  // The parameters and statistics of one block of channels.
   struct Block {
     int64_t begin, end;
     double mean[kChannelGrain], rstd[kChannelGrain], gamma[kChannelGrain], beta[kChannelGrain];
@@ -185,7 +186,7 @@ class BatchNormBackward : public ReferenceKernel {
     return block;
   }
 
-  // Masks dy, sums dbeta and dgamma.
+  // Masks dy and computes dbeta and dgamma.
   void SumChannels(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     Mask(pixels, block);
     Sum(pixels, block, sums);
@@ -197,7 +198,7 @@ class BatchNormBackward : public ReferenceKernel {
     }
   }
 
-  // Calls f(place of the element, channel within the block) for `count` pixels.
+  // Calls f(index of the element, channel within the block) for the first `count` pixels.
   template <typename F>
   static void ForElements(const Pixels& pixels, int64_t count, const Block& block, const F& f) {
     for (int64_t i = 0; i < count; ++i) {
@@ -206,38 +207,38 @@ class BatchNormBackward : public ReferenceKernel {
     }
   }
 
-  // Leaves g, dy + dy2 where the ReLU let y through, in dx, and in dresidual where that is asked
-  // for.
+  // Writes the masked gradient g (op.h: BatchNormAttributes) to dx, and to dresidual if it is
+  // present.
   void Mask(const Pixels& pixels, const Block& block) const {
     const T* dy = in<T>(Backward::kDy);
     const T* x = in<T>(Backward::kX);
     const T* y = in<T>(Backward::kY);
-    const uint8_t* passed = in<uint8_t>(Backward::kReluBitmask);
+    const uint8_t* relu_bitmask = in<uint8_t>(Backward::kReluBitmask);
     const T* dy2 = in<T>(Backward::kDy2);
     const int64_t c = pixels.channels, dy_channels = in_shape(Backward::kDy)[1];
     const int64_t dy_begin = a_.dy_begin;
-    const auto arriving = [=](int64_t i) {
+    const auto unmasked = [=](int64_t i) {
       const T first = dy[i / c * dy_channels + dy_begin + i % c];
       return dy2 == nullptr ? first : first + dy2[i];
     };
-    const T top = static_cast<T>(ReluTop(a_.ceiling));
-    const auto passes = [=](T passed) { return passed > T{0} && passed < top; };
+    const T top = static_cast<T>(ReluUpperBound(a_.ceiling));
+    const auto passes = [=](T result) { return result > T{0} && result < top; };
     T* g = out<T>(Backward::kDx);
     if (!a_.relu) {
-      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = arriving(i); });
-    } else if (passed != nullptr) {
+      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = unmasked(i); });
+    } else if (relu_bitmask != nullptr) {
       ForElements(pixels, pixels.all, block,
-                  [&](int64_t i, int64_t) { g[i] = GetBit(passed, i) ? arriving(i) : T{0}; });
+                  [&](int64_t i, int64_t) { g[i] = GetBit(relu_bitmask, i) ? unmasked(i) : T{0}; });
     } else if (y != nullptr) {
       ForElements(pixels, pixels.all, block,
-                  [&](int64_t i, int64_t) { g[i] = passes(y[i]) ? arriving(i) : T{0}; });
+                  [&](int64_t i, int64_t) { g[i] = passes(y[i]) ? unmasked(i) : T{0}; });
     } else {
       double scale[kChannelGrain];
       for (int64_t c = 0; c < block.end - block.begin; ++c)
         scale[c] = block.gamma[c] * block.rstd[c];
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t c) {
-        const T passed = Normalize(x[i], block.mean[c], scale[c], block.beta[c]);
-        g[i] = passes(passed) ? arriving(i) : T{0};
+        const T result = Normalize(x[i], block.mean[c], scale[c], block.beta[c]);
+        g[i] = passes(result) ? unmasked(i) : T{0};
       });
     }
     if (T* dresidual = out<T>(Backward::kDresidual)) {
@@ -249,7 +250,7 @@ class BatchNormBackward : public ReferenceKernel {
     const T* x = in<T>(Backward::kX);
     const T* g = out<T>(Backward::kDx);
     double dgamma[kChannelGrain] = {}, dbeta[kChannelGrain] = {};
-    ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
+    ForElements(pixels, pixels.valid, block, [&](int64_t i, int64_t c) {
       dbeta[c] += g[i];
       dgamma[c] += g[i] * (x[i] - block.mean[c]);
     });
@@ -259,8 +260,8 @@ class BatchNormBackward : public ReferenceKernel {
     }
   }
 
-  // Rows that do not count have no part in the statistics: dx = gamma * rstd * g. So they stay zero
-  // where dy is zero, and add nothing to the gradients of the layers before.
+  // Computes dx. Invalid rows had no part in the statistics, so their dx is gamma * rstd * g. It is
+  // 0 if dy is 0, and adds nothing to the gradients of earlier layers.
   void Apply(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     const T* x = in<T>(Backward::kX);
     const T* addend = in<T>(Backward::kAddend);
@@ -272,11 +273,11 @@ class BatchNormBackward : public ReferenceKernel {
       shift[c] = sums.first(block.begin + c) / n;
       slope[c] = block.rstd[c] * sums.second(block.begin + c) / n;
     }
-    ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
+    ForElements(pixels, pixels.valid, block, [&](int64_t i, int64_t c) {
       const double centered = dx[i] - shift[c] - (x[i] - block.mean[c]) * slope[c];
       dx[i] = static_cast<T>(scale[c] * centered);
     });
-    for (int64_t i = pixels.counted; i < pixels.all; ++i) {
+    for (int64_t i = pixels.valid; i < pixels.all; ++i) {
       T* row = dx + i * pixels.channels + block.begin;
       for (int64_t c = 0; c < block.end - block.begin; ++c)
         row[c] = static_cast<T>(scale[c] * row[c]);
@@ -287,7 +288,7 @@ class BatchNormBackward : public ReferenceKernel {
   }
 
   const BatchNormAttributes a_;
-  mutable std::vector<double> memory_of_sums_;
+  mutable std::vector<double> sums_memory_;
 };
 
 }  // namespace

@@ -1,17 +1,17 @@
-// What convolutions and fully connected layers do with their bias.
+// Biases of convolutions and fully connected layers.
 #pragma once
 
 #include <cstdint>
 
 namespace carole::reference {
 
-// y (rows, columns) += bias (columns) and residual (as y), where they are there; then the ReLU,
-// where it is asked for.
+// y (rows, columns) += bias (columns) + residual (rows, columns); each may be null. Then applies
+// the ReLU to y if `relu` is set.
 template <typename T>
 void AddBiasRelu(int threads, T* y, const T* bias, const T* residual, int64_t rows, int64_t columns,
                  bool relu);
 
-// sums (columns) = column sums of dy (rows, columns), added up in double.
+// sums (columns) = column sums of dy (rows, columns), accumulated in double.
 template <typename T>
 void ColumnSums(int threads, const T* dy, int64_t rows, int64_t columns, T* sums);
 

@@ -1,5 +1,5 @@
-// Concatenation along channels, and its gradient: a slice of them. In NHWC the channels of a pixel
-// are neighbors.
+// Concatenation along channels and its gradient, a slice of the channels. In NHWC the channels of a
+// pixel are adjacent.
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"

@@ -1,10 +1,10 @@
-// Convolutions as matrix products. A row of the patch matrix is what one pixel of y sees of x,
-// (R,S,C) in memory, zeros in the padding:
+// Convolutions as matrix products. The patch matrix has one row for each pixel of y: the elements
+// of x (R,S,C) that this pixel depends on, with zeros for the padding (im2col).
 //   forward          y       = patches w
 //   backward filter  dw      = patches^T dy
-//   backward data    patches = dy w^T, then summed up where patches overlap
-// Patches are made for blocks of rows of y that fit into kPatchBytes; for a pointwise convolution x
-// itself is the patch matrix. Groups are done one after the other.
+//   backward data    patches = dy w^T; overlapping patches are then added into dx
+// The patch matrix is made for one block of rows of y at a time, which fits into kPatchBytes. For a
+// pointwise convolution x itself is the patch matrix. Groups are computed one after the other.
 #include <algorithm>
 #include <vector>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kPatchBytes = 8 << 20;
 
-// d = 0 where a ReLU's y is not above.
+// Sets d to 0 where y, the result of a ReLU, is not above 0.
 template <typename T>
 void MaskByRelu(const T* y, int64_t count, T* d) {
   for (int64_t i = 0; i < count; ++i) {
@@ -27,6 +27,7 @@ void MaskByRelu(const T* y, int64_t count, T* d) {
   }
 }
 
+// Reads and writes the patch matrix.
 template <typename T>
 class Patches {
  public:
@@ -41,7 +42,8 @@ class Patches {
     return g_.IsPointwise() ? 0 : AlignUp(sizeof(T) * block_rows_ * g_.q * depth_);
   }
 
-  // The patch matrix of rows [begin, end) of y; made in `memory` unless x will do.
+  // Returns the patch matrix of rows [begin, end) of y. It is made in `memory`, except for
+  // pointwise convolutions, where it is a view of x.
   MatrixView<T> Gather(int threads, const T* x, int64_t group, int64_t begin, int64_t end,
                        T* memory) const {
     const T* from = x + group * g_.group_c();
@@ -53,7 +55,8 @@ class Patches {
     return {memory, (end - begin) * g_.q, depth_, depth_, 1};
   }
 
-  // Adds the patches of rows [begin, end) of y to dx. Each row of dx is summed up by one thread.
+  // Adds the patches of rows [begin, end) of y to dx. One thread adds everything to a given row of
+  // dx, so that the order of summation is fixed.
   void Scatter(int threads, const T* memory, int64_t group, int64_t begin, int64_t end,
                T* dx) const {
     const int64_t first_image = begin / g_.p, last_image = (end - 1) / g_.p;
@@ -106,14 +109,14 @@ class Patches {
   int64_t block_rows_;
 };
 
-// The three directions differ in which places hold x, w and y.
+// Base class of the three directions. They differ in which inputs and outputs hold x, w and y.
 template <typename T>
 class Conv2dBase : public ReferenceKernel {
  protected:
   Conv2dBase(const OpSpec& spec, int threads, const Conv2dGeometry& geometry)
       : ReferenceKernel(spec, threads), g_(geometry), patches_(geometry) {}
 
-  // For products with a matrix of this size.
+  // Reserves workspace for products with a matrix B (depth x columns).
   void ReserveWorkspace(int64_t depth, int64_t columns) {
     workspace_bytes_ = patches_.bytes() + MultiplyWorkspace<T>(depth, columns);
   }
@@ -128,7 +131,8 @@ class Conv2dBase : public ReferenceKernel {
     }
   }
 
-  // The group's columns of the filter (R,S,C,K), and of rows [begin, end) of y.
+  // Views of one group: its columns of the filter (R,S,C,K), and its columns of rows [begin, end)
+  // of y.
   MatrixView<T> Filter(const T* w, int64_t group) const {
     return {w + group * g_.group_k(), patches_.depth(), g_.group_k(), g_.k, 1};
   }
@@ -200,9 +204,9 @@ class Conv2dBackwardData : public Conv2dBase<T> {
                this->Filter(w, group).Transposed(), to, stride, false, this->gemm_memory());
       if (!g.IsPointwise()) this->patches_.Scatter(this->threads_, to, group, begin, end, dx);
     });
-    if (const T* y = this->template in<T>(Conv2dBackwardDataPlaces::kReluY))
+    if (const T* y = this->template in<T>(Conv2dBackwardDataIndices::kReluY))
       MaskByRelu(y, this->out_shape(0).size(), dx);
-    if (T* db = this->template out<T>(Conv2dBackwardDataPlaces::kDb))
+    if (T* db = this->template out<T>(Conv2dBackwardDataIndices::kDb))
       ColumnSums(this->threads_, dx, g.n * g.h * g.w, g.c, db);
   }
 };
@@ -221,11 +225,11 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   void Run(const RunContext&) override {
     const Conv2dGeometry& g = this->g_;
     const T* x = this->template in<T>(0);
-    const T* dy = this->template in<T>(FilterGradientPlaces::kDy);
+    const T* dy = this->template in<T>(FilterGradientIndices::kDy);
     std::vector<T> masked;
-    if (const T* y = this->template in<T>(FilterGradientPlaces::kReluY)) {
-      masked.assign(dy, dy + this->in_shape(FilterGradientPlaces::kDy).size());
-      MaskByRelu(y, this->in_shape(FilterGradientPlaces::kDy).size(), masked.data());
+    if (const T* y = this->template in<T>(FilterGradientIndices::kReluY)) {
+      masked.assign(dy, dy + this->in_shape(FilterGradientIndices::kDy).size());
+      MaskByRelu(y, this->in_shape(FilterGradientIndices::kDy).size(), masked.data());
       dy = masked.data();
     }
     T* dw = this->template out<T>(0);
@@ -240,7 +244,7 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   }
 };
 
-// Places of x, the filter and y.
+// Whether the convolution with these x, w and y is depthwise.
 bool IsDepthwise(const OpSpec& spec, const TensorSpec& x, const TensorSpec& w,
                  const TensorSpec& y) {
   return Conv2dGeometry(x.shape, w.shape, y.shape, spec.attributes_as<Conv2dAttributes>())
@@ -257,14 +261,14 @@ std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) {
-  if (!MasksByRelu(spec) && IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
+  if (!HasReluYInput(spec) && IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
     return MakeDepthwiseBackwardData(spec, threads);
   }
   return MakeTyped<Conv2dBackwardData>(spec, threads);
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
-  if (!MasksByRelu(spec) && IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
+  if (!HasReluYInput(spec) && IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
     return MakeDepthwiseBackwardFilter(spec, threads);
   }
   return MakeTyped<Conv2dBackwardFilter>(spec, threads);

@@ -1,5 +1,5 @@
-// Depthwise convolutions: one group for each input channel, and K/C outputs (the multiplier) for
-// each. The filter lies (R,S,K) in memory, so the innermost loop runs over channels.
+// Depthwise convolutions: each input channel is a group and has K/C output channels (the channel
+// multiplier). The filter is (R,S,K) in memory, so the innermost loop runs over channels.
 #include <algorithm>
 
 #include "src/backend/conv2d_geometry.h"
@@ -9,7 +9,7 @@
 namespace carole::reference {
 namespace {
 
-// Calls f(q, w) for the pixels q of a row of y that see pixel w of the row of x through tap s.
+// Calls f(q, w) for each column q of y that reads a column w of x (not padding) through tap s.
 template <typename F>
 void ForColumns(const Conv2dGeometry& g, int64_t s, const F& f) {
   for (int64_t q = 0; q < g.q; ++q) {
@@ -18,7 +18,8 @@ void ForColumns(const Conv2dGeometry& g, int64_t s, const F& f) {
   }
 }
 
-// Calls f(c, k) for every output channel k and its input channel c; contiguous for multiplier 1.
+// Calls f(c, k) for every output channel k and its input channel c. For multiplier 1 this is one
+// contiguous loop.
 template <typename F>
 void ForChannels(const Conv2dGeometry& g, const F& f) {
   if (g.k == g.c) {

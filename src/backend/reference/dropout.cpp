@@ -20,7 +20,7 @@ class Dropout : public ElementwiseKernel {
     const DropoutMask mask(context, a_, in_shape(0));
     const T keep = static_cast<T>(mask.keep());
     ForRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      const DropoutMask bits = mask;  // it caches random words: one for each thread
+      const DropoutMask bits = mask;  // it caches random words, so each thread needs its own
       for (int64_t i = begin; i < end; ++i) y[i] = bits.Keep(i) ? x[i] / keep : T{0};
     });
   }

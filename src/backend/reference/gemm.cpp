@@ -9,10 +9,12 @@
 namespace carole::reference {
 namespace {
 
-constexpr int64_t kDepthBlock = 256;  // a panel of this depth stays in the L2 cache, a strip in L1
-constexpr int64_t kRowBlock = 16;     // rows of C in a task
-constexpr int64_t kPanelBlock = 8;    // panels in a task
-constexpr int64_t kPackedBytes = 8 << 20;  // of B, unless one block of the depth needs more
+constexpr int64_t kDepthBlock =
+    256;                            // a panel of this depth fits into the L2 cache, a strip into L1
+constexpr int64_t kRowBlock = 16;   // rows of C in a task
+constexpr int64_t kPanelBlock = 8;  // panels in a task
+constexpr int64_t kPackedBytes = 8
+                                 << 20;  // for packed B; more if one block of the depth needs more
 static_assert(kRowBlock % kTileRows == 0);
 
 template <typename T>
@@ -31,7 +33,7 @@ void RunTile(const TileArguments<T>& tile) {
   run(tile);
 }
 
-// packed[k][j] = b(k, first + j) for j < width, 0 beyond the matrix.
+// Packs a panel: packed[k][j] = b(k, first + j) for j < width, and 0 outside the matrix.
 template <typename T>
 void PackPanel(const MatrixView<T>& b, int64_t first, int64_t width, T* packed) {
   const int64_t columns = std::min(width, b.columns - first);
@@ -50,8 +52,8 @@ void PackPanel(const MatrixView<T>& b, int64_t first, int64_t width, T* packed) 
   }
 }
 
-// packed[i / kTileRows][k][i % kTileRows] = a(first + i, k) for the rows of a block, 0 beyond the
-// matrix.
+// Packs the strips of kRowBlock rows: packed[i / kTileRows][k][i % kTileRows] = a(first + i, k),
+// and 0 outside the matrix.
 template <typename T>
 void PackStrips(const MatrixView<T>& a, int64_t first, T* packed) {
   const int64_t rows = std::min(kRowBlock, a.rows - first);
@@ -69,7 +71,7 @@ int64_t PanelCount(int64_t columns) {
   return DivideUp(columns, PanelColumns<T>());
 }
 
-// How much of the depth is packed at a time.
+// The number of rows of B that are packed at a time.
 template <typename T>
 int64_t PackedDepth(int64_t depth, int64_t columns) {
   const int64_t block_bytes =
@@ -77,8 +79,8 @@ int64_t PackedDepth(int64_t depth, int64_t columns) {
   return std::min(depth, std::max<int64_t>(1, kPackedBytes / block_bytes) * kDepthBlock);
 }
 
-// Some rows and panels of C += or = A B. panels: B packed, the panels of each block of the depth
-// one after the other.
+// Computes kRowBlock rows and kPanelBlock panels of C. `panels` is packed B: for each block of the
+// depth, all its panels one after the other.
 template <typename T>
 void MultiplyRows(const MatrixView<T>& a, int64_t row, int64_t first_panel, const T* panels,
                   int64_t columns, T* c, int64_t c_stride, bool accumulate) {

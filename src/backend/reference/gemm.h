@@ -1,8 +1,8 @@
-// Matrix products for convolutions and fully connected layers.
+// Matrix products C = A B for convolutions and fully connected layers.
 //
-// B is packed into panels as wide as the register tile, A into strips as high as it; each element
-// of C is then one sum over `depth`, in ascending order within blocks of kDepthBlock, whatever the
-// vector width or the number of threads.
+// B is packed into panels that are as wide as a register tile, A into strips that are as high as a
+// tile. Each element of C is a sum over the depth (the columns of A): in ascending order within
+// blocks of kDepthBlock. So the result does not depend on vector width or number of threads.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace carole::reference {
 
-// Element (i, j) is data[i * row_stride + j * column_stride].
+// A view of a matrix; element (i, j) is data[i * row_stride + j * column_stride].
 template <typename T>
 struct MatrixView {
   const T* data = nullptr;
@@ -20,17 +20,18 @@ struct MatrixView {
   MatrixView Transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-// Bytes of workspace that Multiply needs for a matrix B (depth x columns).
+// Bytes of workspace that Multiply() needs for a matrix B (depth x columns).
 template <typename T>
 size_t MultiplyWorkspace(int64_t depth, int64_t columns);
 
-// C (rows of A x columns of B) = A B, or += A B; c_stride elements lie between rows of C.
+// C (rows of A x columns of B) = A B, or += A B if `accumulate` is set. Rows of C begin c_stride
+// elements apart. Throws InternalError if the sizes of A and B do not fit.
 template <typename T>
 void Multiply(int threads, const MatrixView<T>& a, const MatrixView<T>& b, T* c, int64_t c_stride,
               bool accumulate, std::byte* workspace);
 
-// One register tile: `rows` x `columns` of C from a strip a[depth][kTileRows] and a panel
-// b[depth][width].
+// Arguments for one register tile: `rows` x `columns` elements of C, computed from a strip
+// a[depth][kTileRows] and a panel b[depth][width].
 inline constexpr int kTileRows = 4;
 template <typename T>
 struct TileArguments {
@@ -39,11 +40,11 @@ struct TileArguments {
   int64_t depth;
   T* c;
   int64_t c_stride;
-  int rows, columns;  // of the tile that lie in C
+  int rows, columns;  // the part of the tile that is inside C
   bool accumulate;
 };
 
-// The variants of gemm_simd.cpp for one CPU level.
+// The functions of gemm_simd.cpp, which is compiled once for each x86-64 level.
 #define CAROLE_GEMM_TILES(level)                        \
   namespace level {                                     \
   int PanelWidth(const float*);                         \

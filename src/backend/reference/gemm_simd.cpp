@@ -1,14 +1,15 @@
-// The register tile of gemm.h, compiled for each CPU level. Free of library templates, whose copies
-// compiled for a newer CPU could otherwise be linked into code for an older one.
+// The register tile of gemm.h, compiled once for each x86-64 level. It uses no templates of the
+// standard library. The linker keeps only one copy of each template instance, and older CPUs must
+// not run a copy that was compiled for newer ones.
 #include "src/backend/reference/gemm.h"
 
 namespace carole::reference::CAROLE_SIMD_NAMESPACE {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kVectorBytes = 64, kVectors = 4;  // 16 of 32 registers hold sums
+constexpr int kVectorBytes = 64, kVectors = 4;  // 16 of 32 vector registers hold sums
 #elif defined(__AVX__)
-constexpr int kVectorBytes = 32, kVectors = 2;  // 8 of 16
+constexpr int kVectorBytes = 32, kVectors = 2;  // 8 of 16 vector registers hold sums
 #else
 constexpr int kVectorBytes = 16, kVectors = 2;
 #endif

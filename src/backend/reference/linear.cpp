@@ -1,4 +1,4 @@
-// Fully connected layers: x (N,C), w stored (C,K), y (N,K).
+// Fully connected layers: x (N,C), w (C,K) in memory, y (N,K).
 #include "src/backend/reference/bias.h"
 #include "src/backend/reference/gemm.h"
 #include "src/backend/reference/reference.h"

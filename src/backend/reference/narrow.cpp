@@ -1,5 +1,6 @@
-// Models 16-bit storage around any fp32 kernel: operands are widened before it runs, results are
-// rounded behind it.
+// Emulates 16-bit storage with fp32 kernels: inputs are converted to fp32 before the kernel runs,
+// and its results are rounded to the 16-bit type afterwards. "Narrow" means a 16-bit type here,
+// "wide" its fp32 copy.
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"
@@ -27,15 +28,16 @@ class NarrowKernel : public Kernel {
     input_layouts_ = inner_->input_layouts();
     output_layouts_ = inner_->output_layouts();
     workspace_bytes_ = AlignUp(inner_->workspace_bytes());
-    AddPlaces(spec.inputs, inputs_);
-    AddPlaces(spec.outputs, outputs_);
+    AddNarrow(spec.inputs, inputs_);
+    AddNarrow(spec.outputs, outputs_);
   }
 
-  // What is read has been copied before anything is written.
+  // Works in place if input and output have the same type: all inputs are copied to the workspace
+  // before an output is written.
   int InPlaceInput(int output) const override {
     const int input = inner_->InPlaceInput(output);
-    const bool alike = input >= 0 && Find(inputs_, input) == Find(outputs_, output);
-    return alike ? input : -1;
+    const bool same_type = input >= 0 && Contains(inputs_, input) == Contains(outputs_, output);
+    return same_type ? input : -1;
   }
 
   void Bind(const KernelMemory& memory) override {
@@ -47,76 +49,77 @@ class NarrowKernel : public Kernel {
   }
 
   void Run(const RunContext& context) override {
-    for (const Place& p : inputs_)
-      WidenAll(threads_, memory_.inputs[p.index].template as<Narrow>(), WideAt(p), p.count);
+    for (const NarrowTensor& t : inputs_)
+      WidenAll(threads_, memory_.inputs[t.index].template as<Narrow>(), WideCopy(t), t.count);
     inner_->Run(context);
-    for (const Place& p : outputs_)
-      RoundAll(threads_, WideAt(p), memory_.outputs[p.index].template as<Narrow>(), p.count);
+    for (const NarrowTensor& t : outputs_)
+      RoundAll(threads_, WideCopy(t), memory_.outputs[t.index].template as<Narrow>(), t.count);
   }
 
  private:
-  // A place that is stored narrow, and where its fp32 copy lies in the workspace.
-  struct Place {
-    size_t index;
-    int64_t count;
-    size_t offset;
+  // An input or output that is stored in the 16-bit type.
+  struct NarrowTensor {
+    size_t index;   // among the inputs or outputs
+    int64_t count;  // elements
+    size_t offset;  // of the fp32 copy in the workspace
   };
 
-  void AddPlaces(const std::vector<TensorSpec>& specs, std::vector<Place>& places) {
+  void AddNarrow(const std::vector<TensorSpec>& specs, std::vector<NarrowTensor>& narrow) {
     for (size_t i = 0; i < specs.size(); ++i) {
       if (!specs[i].present || SizeOf(specs[i].dtype) != sizeof(Narrow)) continue;
-      places.push_back({i, specs[i].shape.size(), workspace_bytes_});
+      narrow.push_back({i, specs[i].shape.size(), workspace_bytes_});
       workspace_bytes_ += AlignUp(sizeof(float) * static_cast<size_t>(specs[i].shape.size()));
     }
   }
 
-  static bool Find(const std::vector<Place>& places, int index) {
-    return std::any_of(places.begin(), places.end(),
-                       [&](const Place& p) { return static_cast<int>(p.index) == index; });
+  static bool Contains(const std::vector<NarrowTensor>& narrow, int index) {
+    return std::any_of(narrow.begin(), narrow.end(),
+                       [&](const NarrowTensor& t) { return static_cast<int>(t.index) == index; });
   }
 
-  float* WideAt(const Place& p) const {
-    return reinterpret_cast<float*>(memory_.workspace + p.offset);
+  float* WideCopy(const NarrowTensor& t) const {
+    return reinterpret_cast<float*>(memory_.workspace + t.offset);
   }
 
-  void Redirect(const std::vector<Place>& places, std::vector<Tensor>& tensors) const {
-    for (const Place& p : places) {
-      tensors[p.index].data = memory_.workspace + p.offset;
-      tensors[p.index].dtype = DType::kF32;
+  // Makes the inner kernel use the fp32 copies.
+  void Redirect(const std::vector<NarrowTensor>& narrow, std::vector<Tensor>& tensors) const {
+    for (const NarrowTensor& t : narrow) {
+      tensors[t.index].data = memory_.workspace + t.offset;
+      tensors[t.index].dtype = DType::kF32;
     }
   }
 
   const std::unique_ptr<Kernel> inner_;
   const int threads_;
-  std::vector<Place> inputs_, outputs_;
+  std::vector<NarrowTensor> inputs_, outputs_;
   KernelMemory memory_;
 };
 
 template <typename Narrow>
-std::unique_ptr<Kernel> Wrap(const OpSpec& spec, KernelMaker* maker, int threads) {
+std::unique_ptr<Kernel> Wrap(const OpSpec& spec, KernelFactory* factory, int threads) {
   OpSpec wide = spec;
-  for (auto* places : {&wide.inputs, &wide.outputs}) {
-    for (TensorSpec& t : *places) {
+  for (auto* tensors : {&wide.inputs, &wide.outputs}) {
+    for (TensorSpec& t : *tensors) {
       if (SizeOf(t.dtype) == sizeof(Narrow)) t.dtype = DType::kF32;
     }
   }
-  return std::make_unique<NarrowKernel<Narrow>>(maker(wide, threads), spec, threads);
+  return std::make_unique<NarrowKernel<Narrow>>(factory(wide, threads), spec, threads);
 }
 
 }  // namespace
 
 DType NarrowType(const OpSpec& spec) {
-  for (const auto* places : {&spec.inputs, &spec.outputs}) {
-    for (const TensorSpec& t : *places) {
+  for (const auto* tensors : {&spec.inputs, &spec.outputs}) {
+    for (const TensorSpec& t : *tensors) {
       if (t.present && IsNarrow(t.dtype)) return t.dtype;
     }
   }
   return DType::kF32;
 }
 
-std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelMaker* maker, int threads) {
-  if (NarrowType(spec) == DType::kBF16) return Wrap<Bf16>(spec, maker, threads);
-  return Wrap<Fp16>(spec, maker, threads);
+std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelFactory* factory, int threads) {
+  if (NarrowType(spec) == DType::kBF16) return Wrap<Bf16>(spec, factory, threads);
+  return Wrap<Fp16>(spec, factory, threads);
 }
 
 }  // namespace carole::reference

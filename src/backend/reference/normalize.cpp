@@ -1,4 +1,4 @@
-// Pixels to what nets take.
+// Converts pixels (bytes) to the numbers that nets take as input.
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {

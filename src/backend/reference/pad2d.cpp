@@ -1,4 +1,4 @@
-// Zeros around an image, or pixels cut off.
+// Adds zeros around an image, or removes pixels at its edges.
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"

@@ -1,4 +1,5 @@
-// Pooling. argmax holds, for each element of y, the place h * W + w of the maximum in its image.
+// Pooling. argmax holds for each element of y the pixel h * W + w of its image that has the
+// maximum.
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"
@@ -27,7 +28,7 @@ struct Geometry {
         "output of a pool of {}", x.ToString());
     CAROLE_CHECK(std::max(a.padding.top, a.padding.bottom) < a.window_h &&
                      std::max(a.padding.left, a.padding.right) < a.window_w,
-                 "a pool's window of {} x {} may lie in the padding as a whole", a.window_h,
+                 "pool2d: a window of {}x{} can lie entirely in the padding", a.window_h,
                  a.window_w);
   }
 
@@ -106,7 +107,7 @@ class Pool2dBackward : public ReferenceKernel {
                  "gradient of a maximum without argmax");
   }
 
-  // Windows overlap, so a task is a block of channels of one image.
+  // Windows may overlap, so threads share the work by images and channels instead of windows.
   void Run(const RunContext&) override {
     const int64_t blocks = DivideUp(g_.c, kChannelGrain);
     ForIndices(threads_, g_.n * blocks, [&](int64_t task) {

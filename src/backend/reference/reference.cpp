@@ -4,40 +4,40 @@ namespace carole {
 namespace reference {
 namespace {
 
-// In the order of OpKind.
-constexpr KernelMaker* kMakers[] = {MakeConv2d,
-                                    MakeConv2dBackwardData,
-                                    MakeConv2dBackwardFilter,
-                                    MakeLinear,
-                                    MakeLinearBackwardData,
-                                    MakeLinearBackwardFilter,
-                                    MakeBatchNorm,
-                                    MakeBatchNormBackward,
-                                    MakeRelu,
-                                    MakeReluBackward,
-                                    MakeActivation,
-                                    MakeActivationBackward,
-                                    MakeAdd,
-                                    MakeScaledAdd,
-                                    MakeScale,
-                                    MakeScaleChannels,
-                                    MakeScaleChannelsBackward,
-                                    MakePool2d,
-                                    MakePool2dBackward,
-                                    MakeLrn,
-                                    MakeLrnBackward,
-                                    MakeDropout,
-                                    MakeDropout,
-                                    MakeSoftmax,
-                                    MakeSoftmaxCrossEntropy,
-                                    MakeConcat,
-                                    MakeSlice,
-                                    MakePad2d,
-                                    MakeNormalize,
-                                    MakeReshape,
-                                    MakeReorder,
-                                    nullptr};  // casts: for devices only
-static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kCasts) + 1);
+// One factory for each OpKind, in the order of the enumeration.
+constexpr KernelFactory* kKernelFactories[] = {MakeConv2d,
+                                               MakeConv2dBackwardData,
+                                               MakeConv2dBackwardFilter,
+                                               MakeLinear,
+                                               MakeLinearBackwardData,
+                                               MakeLinearBackwardFilter,
+                                               MakeBatchNorm,
+                                               MakeBatchNormBackward,
+                                               MakeRelu,
+                                               MakeReluBackward,
+                                               MakeActivation,
+                                               MakeActivationBackward,
+                                               MakeAdd,
+                                               MakeScaledAdd,
+                                               MakeScale,
+                                               MakeScaleChannels,
+                                               MakeScaleChannelsBackward,
+                                               MakePool2d,
+                                               MakePool2dBackward,
+                                               MakeLrn,
+                                               MakeLrnBackward,
+                                               MakeDropout,
+                                               MakeDropout,
+                                               MakeSoftmax,
+                                               MakeSoftmaxCrossEntropy,
+                                               MakeConcat,
+                                               MakeSlice,
+                                               MakePad2d,
+                                               MakeNormalize,
+                                               MakeReshape,
+                                               MakeReorder,
+                                               nullptr};  // kCasts: only for GPUs
+static_assert(std::size(kKernelFactories) == static_cast<size_t>(OpKind::kCasts) + 1);
 
 bool IsPlainReorder(const OpSpec& spec) {
   return spec.inputs[0].layout.is_plain() && spec.outputs[0].layout.is_plain();
@@ -59,7 +59,7 @@ class ReferenceBackend : public Backend {
 
   bool Supports(const OpSpec& spec) const override {
     if (spec.inputs.empty() || spec.outputs.empty()) return false;
-    if (kMakers[static_cast<size_t>(spec.kind)] == nullptr) return false;
+    if (kKernelFactories[static_cast<size_t>(spec.kind)] == nullptr) return false;
     if (spec.kind == OpKind::kReorder) return IsPlainReorder(spec);
     if (spec.kind == OpKind::kBatchNormBackward &&
         !spec.attributes_as<BatchNormAttributes>().training) {
@@ -72,10 +72,10 @@ class ReferenceBackend : public Backend {
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     CAROLE_CHECK(Supports(spec), "the reference backend has no {} for {}", Name(spec.kind),
                  spec.inputs.empty() ? "no input" : Name(spec.inputs[0].dtype));
-    KernelMaker* const maker = kMakers[static_cast<size_t>(spec.kind)];
+    KernelFactory* const factory = kKernelFactories[static_cast<size_t>(spec.kind)];
     if (spec.kind != OpKind::kReorder && NarrowType(spec) != DType::kF32)
-      return MakeNarrow(spec, maker, threads_);
-    return maker(spec, threads_);
+      return MakeNarrow(spec, factory, threads_);
+    return factory(spec, threads_);
   }
 
  private:

@@ -1,8 +1,13 @@
-// What the kernels of the reference backend share.
+// Base classes and loops of the reference backend's kernels. The reference backend consists of
+// plain loops. It is the oracle for the tests of all other backends, and it trains on CPUs without
+// AVX2.
 //
-// Every kernel works on plain layouts: activations NHWC (rank 4) or row-major, filters (R,S,C,K) in
-// memory. The order of every sum is fixed by the shapes alone, so that results do not depend on the
-// number of threads.
+// Every kernel works on plain layouts: activations of rank 4 are NHWC, filters (R,S,C,K) in memory,
+// everything else row-major. The order of every sum depends on the shapes only, so results do not
+// depend on the number of threads.
+//
+// To add an operation: write <op>.cpp with a kernel class and its factory, declare the factory at
+// the end of this file, and add it to the table in reference.cpp.
 #pragma once
 
 #include <memory>
@@ -12,8 +17,8 @@
 
 namespace carole::reference {
 
-// Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw. Indices are handed
-// out in pieces as threads come for them, since the machine may be busy with other work too.
+// Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw. Threads take pieces
+// of the range dynamically, because other work may slow down some of the cores.
 template <typename F>
 void ForIndices(int threads, int64_t count, const F& f) {
   const int64_t piece = count / (8 * threads) + 1;
@@ -21,7 +26,7 @@ void ForIndices(int threads, int64_t count, const F& f) {
   for (int64_t i = 0; i < count; ++i) f(i);
 }
 
-// As above, with ranges of at most `grain` indices: f(begin, end).
+// Calls f(begin, end) for ranges of at most `grain` indices, which cover [0, count).
 template <typename F>
 void ForRanges(int threads, int64_t count, int64_t grain, const F& f) {
   ForIndices(threads, DivideUp(count, grain),
@@ -31,7 +36,7 @@ void ForRanges(int threads, int64_t count, int64_t grain, const F& f) {
 inline constexpr int64_t kElementGrain = 1 << 14;  // elements of a task in element-wise loops
 inline constexpr int64_t kChannelGrain = 16;       // channels of a task in sums over pixels
 
-// f(i) for the elements i of a tensor, by several threads.
+// Runs f(i) for the elements i of a tensor.
 template <typename F>
 void ForElements(int threads, int64_t count, const F& f) {
   ForRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
@@ -39,6 +44,7 @@ void ForElements(int threads, int64_t count, const F& f) {
   });
 }
 
+// Base class of the reference kernels.
 class ReferenceKernel : public PlainKernel {
  public:
   ReferenceKernel(const OpSpec& spec, int threads) : PlainKernel(spec), threads_(threads) {}
@@ -47,38 +53,39 @@ class ReferenceKernel : public PlainKernel {
   const int threads_;
 };
 
-// A kernel whose output 0 may lie over input 0, because element i of one needs element i of the
-// other only.
+// A kernel whose output 0 may overwrite input 0, because element i of the output depends on element
+// i of that input only.
 class ElementwiseKernel : public ReferenceKernel {
  public:
   using ReferenceKernel::ReferenceKernel;
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 };
 
-// Makes K<float> or K<double>, whichever the first input asks for.
+// Makes a K<double> if the first input is fp64, else a K<float>.
 template <template <typename> class K>
 std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
   if (spec.inputs[0].dtype == DType::kF64) return std::make_unique<K<double>>(spec, threads);
   return std::make_unique<K<float>>(spec, threads);
 }
 
-using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
-KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
-KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
-KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
-KernelMaker MakeBatchNorm, MakeBatchNormBackward;
-KernelMaker MakeRelu, MakeReluBackward, MakeActivation, MakeActivationBackward;
-KernelMaker MakeAdd, MakeScaledAdd, MakeScale, MakeScaleChannels, MakeScaleChannelsBackward;
-KernelMaker MakePool2d, MakePool2dBackward;
-KernelMaker MakeLrn, MakeLrnBackward;
-KernelMaker MakeDropout;  // its own gradient: the same mask and factor
-KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelMaker MakeConcat, MakeSlice, MakePad2d, MakeNormalize;
-KernelMaker MakeReshape, MakeReorder;
+// Functions that make the kernel for a spec. Throw InternalError if the shapes do not fit together.
+using KernelFactory = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
+KernelFactory MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
+KernelFactory MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
+KernelFactory MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
+KernelFactory MakeBatchNorm, MakeBatchNormBackward;
+KernelFactory MakeRelu, MakeReluBackward, MakeActivation, MakeActivationBackward;
+KernelFactory MakeAdd, MakeScaledAdd, MakeScale, MakeScaleChannels, MakeScaleChannelsBackward;
+KernelFactory MakePool2d, MakePool2dBackward;
+KernelFactory MakeLrn, MakeLrnBackward;
+KernelFactory MakeDropout;  // serves the gradient too, which has the same mask and factor
+KernelFactory MakeSoftmax, MakeSoftmaxCrossEntropy;
+KernelFactory MakeConcat, MakeSlice, MakePad2d, MakeNormalize;
+KernelFactory MakeReshape, MakeReorder;
 
-// The 16-bit type among the spec's, or kF32; and the kernel of `maker` for such a spec
-// (narrow.cpp).
+// The 16-bit type that the spec contains, or kF32 if there is none.
 DType NarrowType(const OpSpec& spec);
-std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelMaker* maker, int threads);
+// Makes a kernel for a spec with a 16-bit type from the fp32 kernel of `factory` (narrow.cpp).
+std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelFactory* factory, int threads);
 
 }  // namespace carole::reference

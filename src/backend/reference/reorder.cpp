@@ -1,5 +1,5 @@
-// Copies: between plain layouts and types of one shape, and between shapes of one order of
-// elements.
+// Copies: Reorder changes layout or type and keeps the shape. Reshape changes the shape and keeps
+// the order of the elements.
 #include <algorithm>
 #include <cstring>
 
@@ -50,7 +50,8 @@ class Reorder : public ReferenceKernel {
     int64_t size = 1, from = 0, to = 0;
   };
 
-  // One loop for each dimension, innermost the one whose elements are written side by side.
+  // Plans one loop for each dimension. The innermost one is the dimension whose elements are
+  // adjacent in the output.
   void PlanLoops(const Shape& from, const Shape& to) {
     const int rank = in_shape(0).rank();
     for (int i = 0; i < rank; ++i) {
@@ -74,7 +75,7 @@ class Reorder : public ReferenceKernel {
   Loop loops_[kLoops];
 };
 
-// An unsigned integer stands for whatever has its width.
+// Copies elements without conversion. An unsigned integer of the same size stands for each type.
 std::unique_ptr<Kernel> MakeCopy(const OpSpec& spec, int threads) {
   switch (SizeOf(spec.inputs[0].dtype)) {
     case 8:

@@ -1,4 +1,4 @@
-// Products with a constant, and with one factor for each channel of each image (squeeze-excite).
+// Multiplication by a constant, and by one factor for each channel of each image (squeeze-excite).
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -30,7 +30,7 @@ class ScaledAdd : public ElementwiseKernel {
   }
 };
 
-// x (N,C,H,W), NHWC in memory, times scale (N,C,1,1).
+// y = x * scale, with x and y (N,C,H,W), NHWC in memory, and scale (N,C,1,1).
 template <typename T>
 void MultiplyChannels(int threads, const T* x, const T* scale, T* y, const Shape& shape) {
   const int64_t channels = shape[1], pixels = shape[2] * shape[3];
@@ -50,7 +50,7 @@ class ScaleChannels : public ElementwiseKernel {
   }
 };
 
-// dscale first: dx may lie over dy.
+// Computes dscale first, because dx may overwrite dy.
 template <typename T>
 class ScaleChannelsBackward : public ElementwiseKernel {
  public:

@@ -1,5 +1,5 @@
-// Softmax and its cross entropy over the rows of logits (N,K). The row's maximum is taken off
-// first, so that no exponential overflows.
+// Softmax, and cross entropy of the softmax, over the rows of logits (N,K). The maximum of each row
+// is subtracted first, so that no exponential overflows.
 #include <algorithm>
 #include <cmath>
 
@@ -59,7 +59,8 @@ class SoftmaxCrossEntropy : public ReferenceKernel {
     return 0;
   }
 
-  // Returns the row's part of the loss; with p = softmax(x): sum_i -t_i log p_i, d/dx = p - t.
+  // Returns the row's part of the loss: sum_i -t_i log p_i with p = softmax(x). Its gradient is p -
+  // t.
   double RunRow(int64_t row, int32_t label, double weight) const {
     const T* x = in<T>(0) + row * k_;
     T* dx = out<T>(1) + row * k_;

@@ -1,3 +1,40 @@
+// How flags with absl's semantics are parsed by CLI11.
+//
+// The task. Jobs of TF-Slim's programs come with command lines that absl (and, in TensorFlow 1.4,
+// Python's argparse) used to read. They must mean the same here, and the same values must be
+// refused. CLI11 offers types, checks, defaults and TOML files. It differs from absl in this:
+//   - it knows a name only in the spelling in which it was declared;
+//   - it takes the next word as the value of `--flag=`, and never as the value of a bool;
+//   - it reads 010 as 8 and an empty text as 0, and clamps numbers that are too large.
+//
+// So the words are brought into a form that both read alike before CLI11 sees them:
+//
+//   1. main() expands --flagfile (flag_files.cpp).
+//   2. Normalize() rewrites each word that is a flag to `--name=value` or `--name`:
+//        -learning-rate 0.1     one dash, dashes in names    --learning_rate 0.1
+//        --train_b=4            argparse's abbreviations     --train_batch_size=4
+//        --resnet_size 50       aliases that translate       --model_name=imagenet_resnet_v2_50
+//        --sync_replicas False  a bool's value               --sync_replicas=False
+//        --eval_dir=            an empty value               two words: --eval_dir and ""
+//      Words that are no flags stay: values, negative numbers, -h, "--". An unknown name throws
+//      here, with the nearest known name.
+//   3. CLI11 parses, the last of several values wins (take_last). Validators added in
+//      CommandLine::Finish() refuse what CLI11 would misread: NaN and infinity, 010, numbers beyond
+//      the type, gs:// paths.
+//   4. FlagFile applies the same rewriting to the names in a --config file.
+//   5. SetDefault() changes the defaults of flags that were not given, after Parse(): only then is
+//      it known which recipe was chosen and which flags were given.
+//   6. ExplainError() turns CLI11's error texts into "--flag: got X, want Y". CLI11 2.1 has no
+//      structured errors, so the texts are matched. A text that no pattern fits passes unchanged.
+//
+// A worked example, `carole train --resnet_size 50 -batch-size=8 --batch_size 16`: Normalize()
+// returns {"--model_name=imagenet_resnet_v2_50", "--batch_size=8", "--batch_size", "16"}; CLI11
+// stores 16; given_flags() is {batch_size: 16, model_name: imagenet_resnet_v2_50}, which ranks
+// compare with each other and checkpoints record. An alias leaves no trace there, so two ranks that
+// were given the same value under different names agree.
+//
+// The next word can be a bool's value only if the command has no positional arguments, or if the
+// flag is one that argparse read. Elsewhere `--json 1` could be a flag and a file named 1.
 #include "src/commands/cli/command_line.h"
 
 #include <fmt/format.h>
@@ -11,6 +48,7 @@
 #include <regex>
 #include <set>
 
+#include "src/commands/cli/help_format.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
@@ -19,85 +57,59 @@
 namespace carole::commands {
 namespace {
 
+constexpr const char* kFullHelp = "helpfull";
+constexpr std::string_view kGeneral = "General";
+constexpr std::string_view kOtherPrograms = "Flags of other programs";
+
 std::string Underscored(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-// TOML whose names are flags.
+// A TOML file of flags.
 class FlagFile : public CLI::ConfigTOML {
  public:
-  // `read` turns a name and its values into what the flag is called and takes here.
-  using Read = std::function<void(std::string& name, std::vector<std::string>& values)>;
-  explicit FlagFile(Read read) : read_(std::move(read)) {}
+  // Replaces a name and its values by the flag's name here and the values that it takes.
+  using Translate = std::function<void(std::string& name, std::vector<std::string>& values)>;
+  explicit FlagFile(Translate translate) : translate_(std::move(translate)) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
     std::set<std::string> names;
     for (CLI::ConfigItem& item : items) {
       if (!item.parents.empty()) {
-        throw UsageError(
-            fmt::format("[config] section [{}]: flags stand without a section, as NAME = VALUE",
-                        JoinTexts(item.parents, ".")));
+        throw UsageError(fmt::format(
+            "[config] section [{}]: sections are not allowed; write flags as NAME = VALUE without "
+            "a section",
+            JoinTexts(item.parents, ".")));
       }
       item.name = Underscored(item.name);
       if (!names.insert(item.name).second)
-        throw UsageError(fmt::format("[config] {}: got it twice, want it once", item.name));
-      read_(item.name, item.inputs);
+        throw UsageError(fmt::format("[config] {}: is there twice; give it once", item.name));
+      translate_(item.name, item.inputs);
     }
     return items;
   }
 
  private:
-  Read read_;
+  Translate translate_;
 };
 
-bool IsList(const CLI::Option& option) { return option.get_delimiter() != '\0'; }
-
-bool IsBool(const CLI::Option& option) {
-  return option.get_type_size() == 0 || option.get_expected_max() == 0;
-}
-
-// Names, types and defaults as people write them: "--[no]report=true", "--seed INT=1".
-class HelpFormat : public CLI::Formatter {
- public:
-  std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    const std::vector<std::string>& names = option->get_lnames();
-    return names.size() == 2 && names[1] == "no" + names[0]
-               ? "--[no]" + names[0]
-               : Formatter::make_option_name(option, positional);
-  }
-
-  std::string make_option_opts(const CLI::Option* option) const override {
-    std::string type = IsBool(*option) ? "" : " " + option->get_type_name();
-    const size_t range = type.find(":INT in ");
-    if (range != std::string::npos) type.erase(range, 4);
-    std::string value = option->get_default_str();
-    if (IsList(*option)) {
-      type += ",…";
-      if (value.starts_with('[')) value = value.substr(1, value.size() - 2);
-      if (value == "{}") value.clear();
-    }
-    return type + (value.empty() ? "" : "=" + value) +
-           (option->get_required() ? " (required)" : "");
-  }
-};
-
-constexpr const char* kFullHelp = "helpfull";
-
-// The values that an option's type and check allow, as get_type_name() tells them.
-std::string Wanted(const CLI::Option& option) {
-  if (IsBool(option)) return "true or false";
+// Describes the values that an option's type and check allow. The last part of get_type_name() is
+// the description of the check.
+std::string AllowedText(const CLI::Option& option) {
+  if (IsBoolOption(option)) return "true or false";
   const std::string type = option.get_type_name();
-  const bool whole = type.find("INT") != std::string::npos;
-  std::string text = whole ? "a whole number" : type.starts_with("FLOAT") ? "a number" : "text";
-  if (type.find("NONNEGATIVE") != std::string::npos) return text + " from 0 on";
+  const bool is_int = type.find("INT") != std::string::npos;
+  std::string text = is_int ? "a whole number" : type.starts_with("FLOAT") ? "a number" : "text";
+  if (type.starts_with("PATH")) text = "a path";
+  if (type.find("NONNEGATIVE") != std::string::npos) return text + " of at least 0";
   return type.find("POSITIVE") != std::string::npos ? text + " above 0" : text;
 }
 
-// What CLI11 says of wrong values, in our words: it knows no more than types, and spells out ranges
-// with one end up to the largest double, 309 digits.
-std::string Explain(const CLI::App& app, const std::string& text) {
+// Rewrites the text of a CLI11 error as "--flag: got X, want Y". CLI11 knows only the types of
+// values, and it writes a range with one end up to the largest double, which has 309 digits.
+std::string ExplainError(const CLI::App& app, const std::string& text) {
   std::smatch match;
   const auto option = [&] { return app.get_option_no_throw(match[1]); };
   static const std::regex no_number("Could not convert: (--\\w+) = (?:.*,)?(.*)"),
@@ -112,8 +124,9 @@ std::string Explain(const CLI::App& app, const std::string& text) {
   if (std::regex_match(text, match, unreadable))
     return fmt::format("--config: {}: cannot be read", match[1].str());
   if (std::regex_match(text, match, missing)) return match[1].str() + ": is missing";
-  if (std::regex_match(text, match, no_value) && option() != nullptr)
-    return fmt::format("{}: its value is missing, want {}", match[1].str(), Wanted(*option()));
+  if (std::regex_match(text, match, no_value) && option() != nullptr) {
+    return fmt::format("{}: its value is missing, want {}", match[1].str(), AllowedText(*option()));
+  }
   const bool in_range = std::regex_match(text, match, out_of_range);
   if (in_range && match[4].length() < 20 && !match[4].str().ends_with("e+308")) {
     return fmt::format("{}: got {}, want {} to {}", match[1].str(), match[2].str(), match[3].str(),
@@ -121,43 +134,59 @@ std::string Explain(const CLI::App& app, const std::string& text) {
   }
   if ((in_range || std::regex_match(text, match, no_number) ||
        std::regex_match(text, match, no_conversion)) &&
-      option() != nullptr)
-    return fmt::format("{}: got {}, want {}", match[1].str(), match[2].str(), Wanted(*option()));
+      option() != nullptr) {
+    return fmt::format("{}: got {}, want {}", match[1].str(), match[2].str(),
+                       AllowedText(*option()));
+  }
   return text;
+}
+
+std::string IgnoredHelp(const std::string& instead) {
+  return "Accepted without effect: " + instead + ".";
 }
 
 }  // namespace
 
-std::string RefuseFlagFile(const std::string& path) {
+std::string ValidateFlagFile(const std::string& path) {
   constexpr uintmax_t kMaxBytes = uintmax_t{1} << 20;
   namespace fs = std::filesystem;
   std::error_code error;
-  if (!fs::exists(path, error)) return "";  // CLI11 says it
-  if (!fs::is_regular_file(path, error)) return path + ": is no regular file";
+  if (!fs::exists(path, error)) return "";  // CLI11 reports a missing file
+  if (!fs::is_regular_file(path, error)) return path + ": is not a regular file";
   const uintmax_t size = fs::file_size(path, error);
   if (size <= kMaxBytes) return "";
   return fmt::format("{}: is too long: got {} bytes, want at most {}", path, size, kMaxBytes);
 }
 
-CommandLine::CommandLine(const std::string& name, const std::string& description)
-    : app_(description, name) {
-  app_.formatter(std::make_shared<HelpFormat>());
-  app_.get_formatter()->column_width(44);
+std::string OneOf(std::string names) {
+  constexpr std::string_view kOr = " or ";
+  if (const size_t last = names.find(kOr); last != std::string::npos)
+    names.replace(last, kOr.size(), ", ");
+  return "One of: " + names + ".";
+}
+
+CommandLine::CommandLine(const std::string& name, const std::string& summary,
+                         std::vector<std::string> examples)
+    : app_(summary, name), examples_(std::move(examples)), group_(kGeneral) {
   app_.option_defaults()->take_last();
-  app_.set_config("--config", "", "TOML file of flags, NAME = VALUE")->check(RefuseFlagFile);
-  app_.add_option("--flagfile", "file of flags as on the command line, one a line")  // flag_files.h
-      ->type_name("TEXT")
-      ->configurable(false);
-  app_.add_flag(std::string("--") + kFullHelp)
-      ->description("Print this help and the other programs' flags");
+  app_.set_help_flag("-h,--help", "Print the most important flags and examples.")->group(group_);
+  app_.add_flag(std::string("--") + kFullHelp)->description("Print all flags.")->group(group_);
+  CLI::Option* config =
+      app_.set_config("--config", "", "Read flags from this TOML file, as NAME = VALUE lines.");
+  config->check(ValidateFlagFile)->type_name("PATH")->group(group_);
+  app_.add_option("--flagfile",  // flag_files.cpp reads it
+                  "Read flags from this file, one per line as on the command line.")
+      ->type_name("PATH")
+      ->configurable(false)
+      ->group(group_);
   app_.config_formatter(std::make_shared<FlagFile>([this](auto& flag, auto& values) {
-    if (const Spelling* spelling = FindSpelling(flag)) {
-      flag = spelling->flag;
-      for (std::string& value : values) value = spelling->Translate(value);
+    if (const ValueAlias* alias = FindValueAlias(flag)) {
+      flag = alias->flag;
+      for (std::string& value : values) value = alias->Translate(value);
     }
     CheckKnown(flag);
     const CLI::Option* option = app_.get_option_no_throw("--" + flag);
-    if (values.size() == 1 || option == nullptr || IsList(*option)) return;
+    if (values.size() == 1 || option == nullptr || IsListOption(*option)) return;
     throw UsageError(fmt::format("[config] {}: got {} values, want one, as NAME = VALUE", flag,
                                  values.empty() ? "no" : std::to_string(values.size())));
   }));
@@ -169,80 +198,91 @@ std::string CommandLine::WithDashes(const std::string& names) {
   return dashed;
 }
 
-std::string CommandLine::RefuseInfinite(const std::string& text) {
+std::string CommandLine::ValidateFinite(const std::string& text) {
   if (text.empty()) return "got nothing, want a number";
   double number = 0;
   if (!CLI::detail::lexical_cast(text, number)) return "";
   if (!std::isfinite(number)) return fmt::format("got {}, want a finite number", text);
-  constexpr double kMost = std::numeric_limits<float>::max();  // devices compute in fp32
-  const bool fits = std::abs(number) <= kMost;
-  return fits ? "" : fmt::format("got {}, want a number of at most {:.2g}", text, kMost);
+  constexpr double kMaxValue = std::numeric_limits<float>::max();  // devices compute in fp32
+  const bool fits = std::abs(number) <= kMaxValue;
+  return fits ? "" : fmt::format("got {}, want a number of at most {:.2g}", text, kMaxValue);
 }
 
-std::string CommandLine::RefuseRemote(const std::string& text) {
+std::string CommandLine::ValidateLocalPath(const std::string& text) {
   static const std::regex remote("[A-Za-z][A-Za-z0-9+.-]*://.*");
   if (!std::regex_match(text, remote)) return "";
-  return fmt::format("got {}, want a path on this machine: mount what lies elsewhere", text);
+  return fmt::format("got {}, want a path on this machine; mount remote storage first", text);
 }
 
-CLI::Option* CommandLine::AddBool(const std::string& name, bool& value, const std::string& help) {
-  return Finish<bool>(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help))
+CLI::Option* CommandLine::AddBool(const std::string& name, bool& value, const std::string& help,
+                                  HelpLevel level) {
+  return Finish<bool>(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help), level)
       ->default_str(value ? "true" : "false");
 }
 
 CLI::Option* CommandLine::AddUnread(const std::string& name, const std::string& help) {
-  return app_.add_option("--" + name, help)->expected(1)->group(group_);
+  return app_.add_option("--" + name, help)
+      ->expected(1)
+      ->type_name("TEXT")
+      ->group(std::string(kOtherPrograms));
 }
 
-void CommandLine::FinishIgnored(CLI::Option* option, const std::string& instead, Refuse refuse) {
-  if (refuse != nullptr) {
-    option->check([refuse](const std::string& value) {
-      const std::string wanted = refuse(value);
+void CommandLine::FinishIgnored(CLI::Option* option, const std::string& instead,
+                                DescribeWanted describe_wanted) {
+  if (describe_wanted != nullptr) {
+    option->check([describe_wanted](const std::string& value) {
+      const std::string wanted = describe_wanted(value);
       return wanted.empty() ? "" : fmt::format("got {}, want {}", value, wanted);
     });
   }
   ignored_.push_back({option, instead});
 }
 
-constexpr const char* kWithoutEffect = "accepted, without effect: ";
-
-void CommandLine::AddIgnored(const std::string& name, const std::string& instead, Refuse refuse) {
-  FinishIgnored(AddUnread(name, kWithoutEffect + instead), instead, refuse);
+void CommandLine::AddIgnored(const std::string& name, const std::string& instead,
+                             DescribeWanted describe_wanted) {
+  FinishIgnored(AddUnread(name, IgnoredHelp(instead)), instead, describe_wanted);
 }
 
 void CommandLine::AddIgnoredBool(const std::string& name, const std::string& instead,
-                                 Refuse refuse) {
-  const std::string help = kWithoutEffect + instead;
-  FinishIgnored(app_.add_flag(fmt::format("--{0},!--no{0}", name), help)->group(group_), instead,
-                refuse);
+                                 DescribeWanted describe_wanted) {
+  const std::string help = IgnoredHelp(instead);
+  CLI::Option* option = app_.add_flag(fmt::format("--{0},!--no{0}", name), help);
+  FinishIgnored(option->group(std::string(kOtherPrograms)), instead, describe_wanted);
 }
 
-void CommandLine::AddSpelling(const std::string& name, const std::string& flag,
-                              const std::string& value, const std::string& allowed) {
-  AddUnread(name, fmt::format("as --{}={}", flag, value));
-  spellings_.push_back({name, flag, value, allowed});
+void CommandLine::AddValueAlias(const std::string& name, const std::string& flag,
+                                const std::string& value, const std::string& allowed) {
+  const ValueAlias alias{name, flag, value, allowed};
+  std::string help = fmt::format("Same as --{}={}.", flag, alias.Insert("VALUE"));
+  if (!allowed.empty()) help += " " + OneOf(JoinTexts(CLI::detail::split(allowed, ',')));
+  AddUnread(name, help);
+  value_aliases_.push_back(alias);
 }
 
-const CommandLine::Spelling* CommandLine::FindSpelling(const std::string& name) const {
-  const auto found = std::find_if(spellings_.begin(), spellings_.end(),
-                                  [&](const Spelling& s) { return s.name == name; });
-  return found == spellings_.end() ? nullptr : &*found;
+const CommandLine::ValueAlias* CommandLine::FindValueAlias(const std::string& name) const {
+  const auto found = std::find_if(value_aliases_.begin(), value_aliases_.end(),
+                                  [&](const ValueAlias& alias) { return alias.name == name; });
+  return found == value_aliases_.end() ? nullptr : &*found;
 }
 
-std::string CommandLine::Spelling::Translate(const std::string& given) const {
+std::string CommandLine::ValueAlias::Insert(const std::string& given) const {
+  const size_t hole = value.find("{}");
+  return hole == std::string::npos ? value : value.substr(0, hole) + given + value.substr(hole + 2);
+}
+
+std::string CommandLine::ValueAlias::Translate(const std::string& given) const {
   const auto choices = allowed.empty() ? std::vector{given} : CLI::detail::split(allowed, ',');
   if (std::find(choices.begin(), choices.end(), given) == choices.end()) {
     throw UsageError(
         fmt::format("[flags] --{}: no such choice: got {}, want one of {}", name, given, allowed));
   }
-  const size_t hole = value.find("{}");
-  return hole == std::string::npos ? value : value.substr(0, hole) + given + value.substr(hole + 2);
+  return Insert(given);
 }
 
 void CommandLine::SetDefault(const std::string& name, const std::string& value) {
   CLI::Option* option = app_.get_option_no_throw("--" + name);
   if (option == nullptr || option->count() > 0) return;
-  option->trigger_on_parse(false);  // CLI11 would take the callback of a list for done
+  option->trigger_on_parse(false);  // else CLI11 believes that a list's callback has run already
   option->run_callback_for_default()->default_val(value);
 }
 
@@ -253,19 +293,19 @@ void CommandLine::LogIgnored() const {
   }
 }
 
-bool CommandLine::Has(const std::string& name) const {
+bool CommandLine::HasFlag(const std::string& name) const {
   return app_.get_option_no_throw("--" + name) != nullptr;
 }
 
-bool CommandLine::Given(const std::string& name) const { return app_.count("--" + name) > 0; }
+bool CommandLine::IsGiven(const std::string& name) const { return app_.count("--" + name) > 0; }
 
-GivenFlags CommandLine::Given() const {
+GivenFlags CommandLine::given_flags() const {
   GivenFlags given;
   for (const CLI::Option* option : app_.get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::vector<std::string>& values = option->results();
     given[option->get_lnames().front()] =
-        IsList(*option) ? CLI::detail::join(values) : values.back();
+        IsListOption(*option) ? CLI::detail::join(values) : values.back();
   }
   return given;
 }
@@ -283,31 +323,32 @@ void CommandLine::CheckKnown(const std::string& flag) const {
   for (const CLI::Option* option : app_.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   const std::string nearest = NearestName(flag, names);
-  throw UsageError(fmt::format("[flags] --{}: {} has no such flag; {}", flag, app_.get_name(),
-                               nearest.empty() ? "see --help" : "did you mean --" + nearest + "?"));
+  throw UsageError(
+      fmt::format("[flags] --{}: {} has no such flag; {}", flag, app_.get_name(),
+                  nearest.empty() ? "see --helpfull" : "did you mean --" + nearest + "?"));
 }
 
-void CommandLine::ReadAsArgparse(std::string_view names) {
+void CommandLine::ParseLikeArgparse(std::string_view names) {
   for (const std::string& name : CLI::detail::split(std::string(names), ' ')) {
     for (const std::string& form : {name, "no" + name}) {
-      if (Has(form)) argparse_flags_.push_back(form);
+      if (HasFlag(form)) argparse_flags_.push_back(form);
     }
   }
 }
 
-std::string CommandLine::Whole(const std::string& flag) const {
-  if (Has(flag)) return flag;
-  std::string fitting, all;
+std::string CommandLine::ExpandPrefix(const std::string& flag) const {
+  if (HasFlag(flag)) return flag;
+  std::string last, all;
   for (const std::string& name : argparse_flags_) {
     if (!name.starts_with(flag)) continue;
     all += (all.empty() ? "--" : ", --") + name;
-    fitting = name;
+    last = name;
   }
-  if (all.size() > fitting.size() + 2) {
-    throw UsageError(
-        fmt::format("[flags] --{}: may stand for several: {}; write it out", flag, all));
+  if (all.size() > last.size() + 2) {
+    throw UsageError(fmt::format(
+        "[flags] --{}: is ambiguous: it may stand for {}; write the whole name", flag, all));
   }
-  return fitting.empty() ? flag : fitting;
+  return last.empty() ? flag : last;
 }
 
 bool CommandLine::IsValueOfBool(const std::string& flag, const std::string& word) const {
@@ -316,12 +357,12 @@ bool CommandLine::IsValueOfBool(const std::string& flag, const std::string& word
       app_.get_options(), [](const CLI::Option* option) { return option->get_positional(); });
   const bool may_be =
       !has_positionals || std::ranges::find(argparse_flags_, flag) != argparse_flags_.end();
-  return may_be && IsBool(*app_.get_option("--" + flag)) &&
+  return may_be && IsBoolOption(*app_.get_option("--" + flag)) &&
          std::find(std::begin(kValues), std::end(kValues), CLI::detail::to_lower(word)) !=
              std::end(kValues);
 }
 
-// Known flags under their names here; other words as they are.
+// Step 2 of the essay above.
 std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& arguments) const {
   std::vector<std::string> words;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -332,20 +373,20 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
       continue;
     }
     const size_t equals = std::min(argument.find('='), argument.size());
-    std::string flag = Whole(Underscored(argument.substr(dashes, equals - dashes)));
+    std::string flag = ExpandPrefix(Underscored(argument.substr(dashes, equals - dashes)));
     std::string value = argument.substr(equals);
-    if (const Spelling* spelling = FindSpelling(flag)) {
+    if (const ValueAlias* alias = FindValueAlias(flag)) {
       if (value.empty() && ++i == arguments.size())
         throw UsageError(fmt::format("[flags] --{}: its value is missing", flag));
-      flag = spelling->flag;
-      value = "=" + spelling->Translate(value.empty() ? arguments[i] : value.substr(1));
+      flag = alias->flag;
+      value = "=" + alias->Translate(value.empty() ? arguments[i] : value.substr(1));
     }
     CheckKnown(flag);
     if (value.empty() && i + 1 < arguments.size() && IsValueOfBool(flag, arguments[i + 1]))
       value = "=" + arguments[++i];
-    if (value == "=" && IsBool(*app_.get_option("--" + flag)))
+    if (value == "=" && IsBoolOption(*app_.get_option("--" + flag)))
       throw UsageError(fmt::format("[flags] --{}: got nothing, want true or false", flag));
-    if (value == "=") {  // CLI11 would take the next word for its value
+    if (value == "=") {  // CLI11 would take the next word as the value
       words.push_back("--" + flag);
       words.emplace_back();
     } else {
@@ -355,20 +396,61 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
   return words;
 }
 
-// CLI11 leaves out options without a group.
-void CommandLine::PrintHelp(bool full) {
-  if (!full) {
-    for (const Ignored& ignored : ignored_) ignored.option->group("");
-    for (const Spelling& spelling : spellings_) app_.get_option("--" + spelling.name)->group("");
+bool CommandLine::IsBasic(const CLI::Option& option) const {
+  return option.get_positional() || basic_.contains(&option) || IsRequired(option);
+}
+
+bool CommandLine::IsRequired(const CLI::Option& option) const {
+  if (option.get_required()) return true;
+  return option.get_default_str().empty() &&
+         std::ranges::any_of(option.get_lnames(),
+                             [&](const std::string& name) { return required_.contains(name); });
+}
+
+std::string CommandLine::FlagHelp(const CLI::Option& option) const {
+  return (IsRequired(option) ? "(required) " : "") + option.get_description() +
+         AllowedValues(option) + DefaultText(option);
+}
+
+std::string CommandLine::UsageText() const {
+  if (!usage_.empty()) return usage_;
+  std::string usage = app_.get_name() + " [FLAGS]";
+  for (const CLI::Option* option : app_.get_options()) {
+    if (!option->get_positional()) continue;
+    usage += option->get_required() ? " " + OptionSpec(*option) : " [" + OptionSpec(*option) + "]";
   }
-  fmt::print("{}", app_.help());
+  return usage;
+}
+
+void CommandLine::PrintHelp(bool full) const {
+  std::vector<std::string> headings;  // in the order in which the command added them
+  std::map<std::string, std::string> entries;
+  int num_flags = 0;
+  for (const CLI::Option* option : app_.get_options()) {
+    num_flags += option->get_positional() ? 0 : 1;
+    if (!full && !IsBasic(*option)) continue;
+    const std::string heading = option->get_positional() ? "Arguments" : option->get_group();
+    if (!entries.contains(heading)) headings.push_back(heading);
+    entries[heading] += HelpEntry(OptionSpec(*option), FlagHelp(*option));
+  }
+  for (const std::string_view last : {kGeneral, kOtherPrograms}) {
+    const auto found = std::ranges::find(headings, last);
+    if (found != headings.end()) std::rotate(found, found + 1, headings.end());
+  }
+  std::string page = WrapText(app_.get_description(), 0, 0) + "\n\nUsage: " + UsageText() + "\n";
+  for (const std::string& heading : headings) page += "\n" + heading + ":\n" + entries[heading];
+  page += "\nExamples:\n";
+  for (const std::string& example : examples_) page += "  " + example + "\n";
+  if (!full)
+    page += fmt::format("\n`{} --helpfull` lists all {} flags.\n", app_.get_name(), num_flags);
+  fmt::print("{}", page);
 }
 
 bool CommandLine::Parse(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = Normalize(arguments);
   const bool full =
       std::find(words.begin(), words.end(), std::string("--") + kFullHelp) != words.end();
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  std::reverse(words.begin(), words.end());  // CLI11 wants them so
   try {
     if (full) throw CLI::CallForHelp();
     app_.parse(words);
@@ -377,8 +459,8 @@ bool CommandLine::Parse(const std::vector<std::string>& arguments) {
     PrintHelp(full);
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(
-        fmt::format("[flags] {}: {}; see --help", app_.get_name(), Explain(app_, error.what())));
+    throw UsageError(fmt::format("[flags] {}: {}; see {} --help", app_.get_name(),
+                                 ExplainError(app_, error.what()), app_.get_name()));
   }
   return true;
 }

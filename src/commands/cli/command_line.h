@@ -1,8 +1,15 @@
-// Flags as TF-Slim's users write them: `--flag value` and `--flag=value`, also with one dash;
-// dashes and underscores mean the same; a bool also takes --noflag and --flag=true|false; the last
-// of several wins; `--config FILE` (TOML) holds the same names, and the command line wins over it
-// (--flagfile: flag_files.h); --help leaves out what the other programs' flags mean here,
-// --helpfull lists it too.
+// The command line of one command of carole: declares its flags, parses them, and prints its help.
+//
+// Flags behave as those of TF-Slim's programs (absl flags), so that existing command lines work:
+//   - `--flag value` and `--flag=value` are the same, also with one dash;
+//   - dashes and underscores in names are the same;
+//   - a bool takes `--flag`, `--noflag` and `--flag=true|false`;
+//   - the last of several values of one flag wins;
+//   - `--config FILE` reads the same names from a TOML file; the command line wins over the file;
+//   - `--flagfile FILE` is expanded before this class sees the arguments (flag_files.h).
+//
+// A flag's help is written where the flag is declared: one sentence with the unit of the value,
+// ending with a period, and a HelpLevel. Type, allowed values and default are added by PrintHelp().
 #pragma once
 
 #include <CLI/App.hpp>
@@ -14,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -22,40 +30,62 @@
 
 namespace carole::commands {
 
-// Values of flags by their names. A list's has commas.
+// Values of flags by flag name. The values of a list are joined with commas.
 using GivenFlags = std::map<std::string, std::string>;
-// "--name=value --name=value".
+// Returns "--name=value --name=value".
 std::string JoinFlags(const GivenFlags& given);
 
-// Why a file cannot be one of flags; "" if it can, or is missing. CLI11 reads it whole: no device
-// or pipe, which may never end.
-std::string RefuseFlagFile(const std::string& path);
+// Validates a file of flags: returns "" if the file can be read or is missing, else an error text.
+// Devices, pipes and files over 1 MiB are refused, because CLI11 reads the whole file.
+std::string ValidateFlagFile(const std::string& path);
+
+// "One of: a, b." for the help of a flag whose values are not checked by CLI::IsMember, which adds
+// this text itself. `names`: "a, b" or "a or b".
+std::string OneOf(std::string names);
+
+// Which help lists a flag: --help lists the basic flags, --helpfull lists all.
+enum class HelpLevel { kBasic, kAdvanced };
 
 class CommandLine {
  public:
-  // `name` is the whole command, "carole train".
-  CommandLine(const std::string& name, const std::string& description);
+  // `name`: the whole command, such as "carole train". `summary`: what the command does, in full
+  // sentences. `examples`: command lines that --help shows at the end.
+  CommandLine(const std::string& name, const std::string& summary,
+              std::vector<std::string> examples);
 
-  // Flags added from now on are listed under this heading of the help.
+  // Replaces the usage line, "carole train [FLAGS]".
+  void SetUsage(const std::string& usage) { usage_ = usage; }
+
+  // Help lists flags that are added from now on under this heading. A heading can be used again.
   void Group(const std::string& heading) { group_ = heading; }
 
-  // `names` is a flag and its aliases, "dataset_dir,data_dir". The value that `value` has is the
-  // default.
+  // Adds a flag that is stored in `value`, which must outlive this object. `names`: the flag and
+  // its aliases, "dataset_dir,data_dir". The present content of `value` is the default. Returns the
+  // option, so that callers can chain checks: ->check(CLI::Range(0, 9)).
   template <typename T>
-  CLI::Option* Add(const std::string& names, T& value, const std::string& help) {
-    return Finish<T>(app_.add_option(WithDashes(names), value, help));
+  CLI::Option* Add(const std::string& names, T& value, const std::string& help,
+                   HelpLevel level = HelpLevel::kAdvanced) {
+    return Finish<T>(app_.add_option(WithDashes(names), value, help), level);
   }
   template <typename T>
-  CLI::Option* AddPositive(const std::string& names, T& value, const std::string& help) {
-    return Add(names, value, help)->check(CLI::PositiveNumber);
+  CLI::Option* AddPositive(const std::string& names, T& value, const std::string& help,
+                           HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level)->check(CLI::PositiveNumber);
   }
   template <typename T>
-  CLI::Option* AddNonNegative(const std::string& names, T& value, const std::string& help) {
-    return Add(names, value, help)->check(CLI::NonNegativeNumber);
+  CLI::Option* AddNonNegative(const std::string& names, T& value, const std::string& help,
+                              HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level)->check(CLI::NonNegativeNumber);
   }
-  // A comma list. Empty entries do not count: `--flag=` is an empty list.
+  // Adds a flag whose value is a file or a folder.
+  CLI::Option* AddPath(const std::string& names, std::string& value, const std::string& help,
+                       HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level)->type_name("PATH");
+  }
+  // Adds a comma list. Empty entries do not count: `--flag=` is an empty list.
   template <typename T>
-  CLI::Option* AddList(const std::string& names, std::vector<T>& values, const std::string& help) {
+  CLI::Option* AddList(const std::string& names, std::vector<T>& values, const std::string& help,
+                       HelpLevel level = HelpLevel::kAdvanced) {
     using List = std::vector<T>;
     const auto read = [&values](CLI::results_t entries) {
       std::erase(entries, "");
@@ -63,73 +93,88 @@ class CommandLine {
       return entries.empty() || CLI::detail::lexical_conversion<List, List>(entries, values);
     };
     const auto show = [&values] { return CLI::detail::to_string(values); };
-    return Finish<T>(app_.add_option(WithDashes(names), read, help, false, show))
+    return Finish<T>(app_.add_option(WithDashes(names), read, help, false, show), level)
         ->type_name(CLI::detail::type_name<T>())
         ->expected(CLI::detail::expected_max_vector_size)
         ->delimiter(',')
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->trigger_on_parse();  // drops what was given before: the last of several wins
   }
-  CLI::Option* AddBool(const std::string& name, bool& value, const std::string& help);
+  CLI::Option* AddBool(const std::string& name, bool& value, const std::string& help,
+                       HelpLevel level = HelpLevel::kAdvanced);
 
-  // An argument without a name.
+  // Adds an argument without a name.
   template <typename T>
   CLI::Option* AddPositional(const std::string& name, T& value, const std::string& help) {
     return app_.add_option(name, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
 
-  // A flag that cannot mean anything here: accepted with the values that `refuse` has nothing
-  // against (it says what is wanted; null: any), and LogIgnored() says what happens instead.
-  using Refuse = std::string (*)(const std::string& value);
-  void AddIgnored(const std::string& name, const std::string& instead, Refuse refuse = nullptr);
+  // Help marks this flag "(required)" as long as it has no default. Only for flags that the command
+  // checks itself, after a recipe's defaults are set; CLI11's required() checks before that.
+  void MarkRequired(const std::string& name) { required_.insert(name); }
+
+  // Adds a flag of another program that cannot mean anything here. It is accepted, and LogIgnored()
+  // logs `instead`: what happens instead. `describe_wanted` checks the value; null: any value is
+  // fine. It returns "" for an allowed value, else a description of the allowed values.
+  using DescribeWanted = std::string (*)(const std::string& value);
+  void AddIgnored(const std::string& name, const std::string& instead,
+                  DescribeWanted describe_wanted = nullptr);
   // The same for a bool.
-  void AddIgnoredBool(const std::string& name, const std::string& instead, Refuse refuse = nullptr);
+  void AddIgnoredBool(const std::string& name, const std::string& instead,
+                      DescribeWanted describe_wanted = nullptr);
+  // Logs a line for each ignored flag that was given.
   void LogIgnored() const;
 
-  // Another program's name for a flag that has been added: --name=V is read as --flag=value, where
-  // value holds {} for V. `allowed`: a comma list of V; empty: any.
-  void AddSpelling(const std::string& name, const std::string& flag, const std::string& value,
-                   const std::string& allowed = "");
+  // Adds another program's name for a flag that was already added, with a translation of its value:
+  // --name=V is read as --flag=value, where {} in `value` stands for V. `allowed`: a comma list of
+  // the allowed V; empty: any.
+  void AddValueAlias(const std::string& name, const std::string& flag, const std::string& value,
+                     const std::string& allowed = "");
 
-  // Gives a flag another default; nothing when it was given, or there is no such flag. After
-  // Parse(), or within before_help.
+  // Changes the default of a flag. Has no effect if the flag was given or does not exist. Call it
+  // after Parse() or in the hook of BeforeHelp().
   void SetDefault(const std::string& name, const std::string& value);
-  // Called before a help is printed.
+  // Sets a function that is called before help is printed.
   void BeforeHelp(std::function<void()> hook) { before_help_ = std::move(hook); }
-  // From now on these flags (names with blanks between them; those that there are not, do not
-  // count) are read as Python's argparse does: the beginning of a name stands for it where it fits
-  // no other of them, and a bool may have its value in the next word.
-  void ReadAsArgparse(std::string_view names);
+  // Reads these flags as Python's argparse does. The beginning of a name stands for the name if it
+  // fits no other of them, and a bool may have its value in the next word.
+  // `names` are separated by blanks; names of flags that do not exist are skipped.
+  void ParseLikeArgparse(std::string_view names);
 
-  bool Has(const std::string& name) const;
-  bool Given(const std::string& name) const;
+  bool HasFlag(const std::string& name) const;
+  bool IsGiven(const std::string& name) const;
 
-  // Every flag that was given, in a file too, by its own name whatever alias was written.
-  GivenFlags Given() const;
+  // Returns every flag that was given on the command line or in a file, under its first name even
+  // if an alias was written.
+  GivenFlags given_flags() const;
 
-  // False when help was asked for and printed. Throws UsageError; an unknown flag's nearest name is
-  // in its text.
+  // Parses the arguments into the values of the flags. Returns false if help was asked for and
+  // printed. Throws UsageError; for an unknown flag its text has the nearest name.
   bool Parse(const std::vector<std::string>& arguments);
 
  private:
   static std::string WithDashes(const std::string& names);
   CLI::Option* AddUnread(const std::string& name, const std::string& help);
-  void FinishIgnored(CLI::Option* option, const std::string& instead, Refuse refuse);
+  void FinishIgnored(CLI::Option* option, const std::string& instead,
+                     DescribeWanted describe_wanted);
   template <typename T>
-  CLI::Option* Finish(CLI::Option* option) {
-    if constexpr (std::is_floating_point_v<T>) option->check(RefuseInfinite);
+  CLI::Option* Finish(CLI::Option* option, HelpLevel level) {
+    if constexpr (std::is_floating_point_v<T>) option->check(ValidateFinite);
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
-      option->check(RefuseMisread<T>);
-    if constexpr (std::is_same_v<T, std::string>) option->check(RefuseRemote);
+      option->check(ValidateInteger<T>);
+    if constexpr (std::is_same_v<T, std::string>) option->check(ValidateLocalPath);
+    if (level == HelpLevel::kBasic) basic_.insert(option);
     return option->group(group_)->capture_default_str();
   }
-  // No range keeps NaN out, and CLI11 takes nothing for 0.
-  static std::string RefuseInfinite(const std::string& number);
-  // TensorFlow opens gs://bucket/run; here that would be a folder of this name.
-  static std::string RefuseRemote(const std::string& text);
-  // CLI11 reads 010 as 8, and what is too large as the largest number.
+  // Validators return "" for a good value, else an error text.
+  //
+  // CLI11's ranges let NaN through, and CLI11 reads an empty text as 0.
+  static std::string ValidateFinite(const std::string& number);
+  // TensorFlow opens gs://bucket/run; here that would become a folder of this name.
+  static std::string ValidateLocalPath(const std::string& text);
+  // CLI11 reads 010 as 8, and a number that is too large as the largest one.
   template <typename T>
-  static std::string RefuseMisread(const std::string& text) {
+  static std::string ValidateInteger(const std::string& text) {
     if (text.empty()) return "got nothing, want a whole number";
     const size_t sign = text[0] == '-' || text[0] == '+' ? 1 : 0;
     if (text.size() > sign + 1 && text[sign] == '0' && std::isdigit(text[sign + 1]) != 0)
@@ -140,30 +185,42 @@ class CommandLine {
     if (read.ec != std::errc::result_out_of_range) return "";
     return "got " + text + ", want a " + (text[0] == '-' ? "larger" : "smaller") + " number";
   }
-  void CheckKnown(const std::string& argument) const;
-  // The flag that `flag` is the beginning of. Throws UsageError that names them if there are
-  // several.
-  std::string Whole(const std::string& flag) const;
-  // Whether `word` is the value of the bool `flag` before it.
+  // Throws UsageError if there is no such flag.
+  void CheckKnown(const std::string& flag) const;
+  // Returns the one argparse-like flag that begins with `flag`, or `flag` itself if it is a flag or
+  // fits none. Throws UsageError that lists them if it fits several.
+  std::string ExpandPrefix(const std::string& flag) const;
+  // Whether `word` is the value of the bool `flag` that precedes it.
   bool IsValueOfBool(const std::string& flag, const std::string& word) const;
   std::vector<std::string> Normalize(const std::vector<std::string>& arguments) const;
-  void PrintHelp(bool full);
+
+  bool IsBasic(const CLI::Option& option) const;
+  bool IsRequired(const CLI::Option& option) const;
+  std::string FlagHelp(const CLI::Option& option) const;
+  std::string UsageText() const;
+  void PrintHelp(bool full) const;
 
   struct Ignored {
     CLI::Option* option;
     std::string instead;
   };
-  struct Spelling {
+  struct ValueAlias {
     std::string name, flag, value, allowed;
-    // "50" -> "imagenet_resnet_v2_50". Throws UsageError.
+    // "50" -> "imagenet_resnet_v2_50".
+    std::string Insert(const std::string& given) const;
+    // The same. Throws UsageError for a value that is not allowed.
     std::string Translate(const std::string& given) const;
   };
-  const Spelling* FindSpelling(const std::string& name) const;
+  const ValueAlias* FindValueAlias(const std::string& name) const;
 
   CLI::App app_;
-  std::string group_ = "Options";
+  std::string usage_;
+  std::vector<std::string> examples_;
+  std::string group_;
+  std::set<const CLI::Option*> basic_;
+  std::set<std::string> required_;
   std::vector<Ignored> ignored_;
-  std::vector<Spelling> spellings_;
+  std::vector<ValueAlias> value_aliases_;
   std::vector<std::string> argparse_flags_;
   std::function<void()> before_help_;
 };

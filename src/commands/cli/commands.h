@@ -1,7 +1,8 @@
-// The program's commands, each in its own file. To add one: write it, declare it here, add a row.
+// The table of the program's commands. Each command has its own file in src/commands. To add one,
+// write its file, declare its function here and add a row to kCommands.
 //
-// A command gets the arguments behind its name, prints its own help, and returns the exit code;
-// what goes wrong it throws (src/core/error.h).
+// A command's function gets the arguments that follow its name and returns the exit code. It prints
+// its own help (CommandLine). It throws the errors of src/core/error.h, which main() reports.
 #pragma once
 
 #include <string>
@@ -31,29 +32,29 @@ int BenchAllreduce(const Arguments& arguments);
 int BenchInput(const Arguments& arguments);
 
 struct Command {
-  std::string_view name;  // one or two words
-  std::string_view help;
+  std::string_view name;     // one word, or two: "dataset build"
+  std::string_view summary;  // one line for `carole help`
   int (*run)(const Arguments& arguments);
 };
 
 inline constexpr Command kCommands[] = {
-    {"train", "train a net, alone or as a rank under mpirun or srun", Train},
-    {"eval", "accuracy and confusion matrix of a checkpoint over a split", Eval},
-    {"predict", "the likeliest classes of image files", Predict},
+    {"train", "train a net, alone or as one rank of a job", Train},
+    {"eval", "measure accuracy and confusion matrix of a checkpoint", Eval},
+    {"predict", "print the most likely classes of image files", Predict},
     {"dataset build", "write TFRecords from raw data", DatasetBuild},
     {"dataset verify", "check every record of TFRecord files", DatasetVerify},
     {"dataset show", "print the fields of one record", DatasetShow},
-    {"checkpoint convert", "between .h5 and TensorFlow's checkpoints", CheckpointConvert},
-    {"checkpoint inspect", "print what a checkpoint holds", CheckpointInspect},
-    {"checkpoint verify", "check every weight, slot and number of checkpoints", CheckpointVerify},
+    {"checkpoint convert", "convert a checkpoint to .h5 or TensorFlow's format", CheckpointConvert},
+    {"checkpoint inspect", "print the contents of a checkpoint", CheckpointInspect},
+    {"checkpoint verify", "check every value of checkpoints", CheckpointVerify},
     {"model list", "list the nets", ModelList},
-    {"model summary", "layers, shapes and parameters of a net", ModelSummary},
-    {"hostfile", "print the machines of TF_CONFIG or a Slurm job for mpirun or ssh", Hostfile},
-    {"launch", "train on all machines of a TF_CONFIG job", Launch},
-    {"doctor", "look for problem in machine, MPI, network, data and disk", Doctor},
-    {"bench train", "speed of training steps", BenchTrain},
-    {"bench allreduce", "speed of the sum over ranks", BenchAllreduce},
-    {"bench input", "speed of reading, decoding and augmenting a data set", BenchInput},
+    {"model summary", "print layers, shapes, parameters and memory of a net", ModelSummary},
+    {"hostfile", "print the hosts of a job for mpirun or ssh", Hostfile},
+    {"launch", "run a training on all hosts of a TF_CONFIG job", Launch},
+    {"doctor", "check machine, MPI, GPU, network, data and disk", Doctor},
+    {"bench train", "measure the speed of training steps", BenchTrain},
+    {"bench allreduce", "measure the speed of all-reduce", BenchAllreduce},
+    {"bench input", "measure the speed of reading and decoding images", BenchInput},
 };
 
 }  // namespace carole::commands

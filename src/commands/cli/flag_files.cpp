@@ -14,19 +14,19 @@
 namespace carole::commands {
 namespace {
 
-constexpr int kMostNested = 16;
+constexpr int kMaxNesting = 16;
 
 Arguments Expand(const Arguments& words, int depth);
 
 Arguments ReadFile(std::string path, int depth) {
   const char* const home = std::getenv("HOME");
   if (path.starts_with("~/") && home != nullptr) path.replace(0, 1, home);
-  if (const std::string refused = RefuseFlagFile(path); !refused.empty())
+  if (const std::string refused = ValidateFlagFile(path); !refused.empty())
     throw UsageError("[flags] --flagfile: " + refused);
   std::ifstream file(path);
   if (!file) throw UsageError("[flags] --flagfile: " + path + ": cannot be read");
-  if (depth == kMostNested)
-    throw UsageError(fmt::format("[flags] --flagfile: {}: comes to itself", path));
+  if (depth == kMaxNesting)
+    throw UsageError(fmt::format("[flags] --flagfile: {}: includes itself", path));
   Arguments words;
   for (std::string line; std::getline(file, line);) {
     CLI::detail::trim(line);

@@ -1,14 +1,15 @@
-// --flagfile=FILE, as the flags of TensorFlow's programs (absl) have it.
+// --flagfile=FILE as absl (the flags library of TensorFlow's programs) defines it.
 #pragma once
 
 #include "src/commands/cli/commands.h"
 
 namespace carole::commands {
 
-// The words with those of each such file in its place: one a line, without blanks around it; empty
-// lines and comments (# or //) do not count; a file may name others; ~/ is the user's folder. Words
-// behind -- count too: `carole launch -- train --flagfile=F`. Throws UsageError for a file that
-// cannot be read, and for one that comes to itself.
+// Returns the words with each --flagfile replaced by the words of its file. A file holds one word
+// per line; blanks around it, empty lines and comments (# or //) do not count. A file may name
+// other files; ~/ stands for the home folder. Words after -- are expanded as well:
+// `carole launch -- train --flagfile=F`. Throws UsageError if a file cannot be read, or includes
+// itself.
 Arguments ReadFlagFiles(const Arguments& words);
 
 }  // namespace carole::commands

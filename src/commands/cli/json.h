@@ -1,4 +1,4 @@
-// JSON on standard output.
+// Prints JSON on standard output.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,7 +7,8 @@
 
 namespace carole::commands {
 
-// A line. Names of classes and variables come from files: what is no UTF-8 in them becomes U+FFFD.
+// Prints one line. Class and variable names come from files, so bytes that are not UTF-8 are
+// replaced by U+FFFD.
 inline void PrintJsonLine(const nlohmann::ordered_json& json) {
   fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

@@ -12,7 +12,7 @@
 namespace carole::commands {
 namespace {
 
-// Of train_image_classifier and eval_image_classifier.
+// The flags of train_image_classifier and eval_image_classifier.
 constexpr std::string_view kSlimFlags =
     "master train_dir warmup_epochs num_clones clone_on_cpu worker_replicas num_ps_tasks "
     "num_readers num_preprocessing_threads log_every_n_steps save_summaries_secs "
@@ -26,8 +26,8 @@ constexpr std::string_view kSlimFlags =
     "checkpoint_path checkpoint_exclude_scopes trainable_scopes ignore_missing_vars "
     "max_num_batches eval_dir eval_image_size quantize";
 
-// UAI's ResNet of TensorFlow 1.4 and 2.0 on ImageNet; tensorflow/models has another program of this
-// name, with other flags.
+// The UAI platform's ResNet on ImageNet, for TensorFlow 1.4 and 2.0. tensorflow/models has another
+// program of this name, with other flags.
 constexpr FlagDefault kImagenetMainTrain[] = {
     {"model_name", "imagenet_resnet_v2_50"},
     {"train_batch_size", "128"},
@@ -100,66 +100,67 @@ constexpr Recipe kRecipes[] = {
     {.name = "train_image_classifier",
      .program = "TF-Slim",
      .argparse_flags = kSlimFlags,
-     .otherwise =
-         "training is synchronous, ranks share the data out, an epoch ends with a short "
-         "batch, moving averages follow the update, moving statistics are the ranks' mean, "
-         "not the first clone's (--noaverage_statistics), schedules count all ranks' batches "
-         "(--sync_replicas --replicas_to_aggregate=N: as N would), and evaluation counts each "
-         "image once"},
+     .differences =
+         "training is synchronous; ranks share the data; an epoch ends with a short batch; moving "
+         "averages follow the update; running statistics are averaged over ranks (the first "
+         "clone's: --noaverage_statistics); schedules count the batches of all ranks (of N: "
+         "--sync_replicas --replicas_to_aggregate=N); evaluation counts each image once"},
     {.name = "imagenet_main",
      .program = "UAI's ResNet on ImageNet",
      .train = kImagenetMainTrain,
      .eval = kImagenetMainEval,
      .argparse_flags = kImagenetMainFlags,
      .required = "output_dir",
-     .otherwise = "ranks share the data out, moving statistics are updated (version 2.0 did "
-                  "neither) and the ranks' mean, an epoch ends with a short batch, first weights "
-                  "are drawn as in version 1.4, a short last batch weighs by its images, "
-                  "--epochs_per_eval says how often it evaluates, and "
-                  "TensorBoard's tags are TF-Slim's"},
+     .differences =
+         "ranks share the data and running statistics are updated (version 2.0 did neither); "
+         "running statistics are averaged over ranks; an epoch ends with a short batch, weighted "
+         "by its number of images; initial weights are drawn as in version 1.4; --epochs_per_eval "
+         "sets how often it evaluates; TensorBoard tags are TF-Slim's"},
     {.name = "mnist",
      .program = "mnist.py of Keras",
      .train = kMnistTrain,
      .eval = kMnistEval,
-     .otherwise =
-         "data_dir is mnist.npz, or the folder of it, of the four IDX files or of "
-         "TFRecords; mnist.h5 holds no slots for Keras, and model.ckpt-STEP.h5 is there too"},
+     .differences =
+         "--data_dir is mnist.npz, or a folder with mnist.npz, the four IDX files or TFRecords; "
+         "mnist.h5 holds no optimizer slots for Keras; model.ckpt-STEP.h5 is written as well"},
     {.name = "mnist_dist",
      .program = "mnist_dist.py of Keras",
      .train = kMnistDistTrain,
      .eval = kMnistDistEval,
-     .otherwise =
-         "ranks share the data out, it trains without TF_CONFIG too, and TensorBoard's tags "
-         "are TF-Slim's"},
+     .differences =
+         "ranks share the data; it trains without TF_CONFIG as well; TensorBoard tags are "
+         "TF-Slim's"},
 };
 
-struct Spelling {
+// The arguments of CommandLine::AddValueAlias().
+struct ValueAlias {
   const char* name;
   const char* flag;
   const char* value = "{}";
   const char* allowed = "";
 };
-constexpr Spelling kSpellings[] = {
+constexpr ValueAlias kValueAliases[] = {
     {"resnet_size", "model_name", "imagenet_resnet_v2_{}", "18,34,50,101,152,200"},
     {"num_intra_threads", "threads"},
 };
 
-// Whether a value is a T of which `fits` holds.
-template <typename T, typename Fits>
-bool Is(const std::string& value, Fits fits) {
+// Whether a text is a value of type T that fulfills `predicate`.
+template <typename T, typename Predicate>
+bool Is(const std::string& value, Predicate predicate) {
   T parsed{};
-  return CLI::detail::lexical_cast(value, parsed) && fits(parsed);
+  return CLI::detail::lexical_cast(value, parsed) && predicate(parsed);
 }
 bool IsOneOf(const std::string& value, std::initializer_list<std::string_view> choices) {
   return std::find(choices.begin(), choices.end(), value) != choices.end();
 }
 
-// What is wanted, where a value is none that the other program took.
+// Functions of type CommandLine::DescribeWanted. They return "" for a value that the other program
+// accepted, else a description of the values that it accepted.
 std::string Int(const std::string& value) {
   return Is<int64_t>(value, [](int64_t) { return true; }) ? "" : "a whole number";
 }
 std::string Count(const std::string& value) {
-  return Is<int64_t>(value, [](int64_t n) { return n >= 0; }) ? "" : "a whole number from 0 on";
+  return Is<int64_t>(value, [](int64_t n) { return n >= 0; }) ? "" : "a whole number of at least 0";
 }
 std::string Number(const std::string& value) {
   return Is<double>(value, [](double x) { return std::isfinite(x); }) ? "" : "a finite number";
@@ -175,9 +176,10 @@ std::string Processor(const std::string& value) {
   return IsOneOf(value, {"CPU", "GPU"}) ? "" : "CPU or GPU";
 }
 std::string CifarLayers(const std::string& value) {
-  return Is<int64_t>(value, [](int64_t n) { return (n - 2) % 6 == 0; }) ? "" : "6n + 2, as 44";
+  constexpr const char* kWanted = "a number of layers 6n + 2, such as 44";
+  return Is<int64_t>(value, [](int64_t n) { return (n - 2) % 6 == 0; }) ? "" : kWanted;
 }
-// The same of what would change the result and is not there.
+// Quantization would change the result and is not available, so only "off" is accepted.
 std::string NotQuantized(const std::string& value) {
   constexpr const char* kWanted = "false: this version of carole cannot quantize";
   return Is<bool>(value, [](bool quantized) { return !quantized; }) ? "" : kWanted;
@@ -187,19 +189,19 @@ std::string NeverQuantized(const std::string& value) {
   return Is<int64_t>(value, [](int64_t step) { return step < 0; }) ? "" : kWanted;
 }
 
-struct WithoutMeaning {
+// The arguments of CommandLine::AddIgnored(). `instead` completes "Accepted without effect: ...".
+struct IgnoredFlag {
   const char* name;
   const char* instead;
-  CommandLine::Refuse refuse = nullptr;
+  CommandLine::DescribeWanted describe_wanted = nullptr;
 };
 constexpr const char* kRanks =
-    "mpirun -np N or srun starts N ranks, each with one replica and its own --batch_size; this "
-    "run has as many as were started";
-constexpr const char* kServers = "there are no parameter servers: gradients are summed over ranks";
-constexpr const char* kLog = "the log is standard error";
-constexpr WithoutMeaning kWithoutMeaning[] = {
+    "mpirun -np N or srun starts N ranks, each with one replica and its own --batch_size";
+constexpr const char* kServers = "there are no parameter servers; gradients are summed over ranks";
+constexpr const char* kLog = "the log goes to standard error";
+constexpr IgnoredFlag kIgnoredFlags[] = {
     // TF-Slim
-    {"master", "there are no sessions: ranks talk through MPI"},
+    {"master", "there are no sessions; ranks communicate through MPI"},
     {"num_clones", kRanks, Int},
     {"worker_replicas", kRanks, Int},
     {"task", kRanks, Int},
@@ -210,30 +212,32 @@ constexpr WithoutMeaning kWithoutMeaning[] = {
     {"stderrthreshold", kLog},
     {"logger_levels", kLog},
     {"quantize_delay", "weights are not quantized", NeverQuantized},
-    // the platform
+    // the UAI platform
     {"num_gpus", "mpirun or srun starts the ranks", Count},
     // imagenet_main
-    {"data_format", "kernels choose the layout; checkpoints are the same either way", Layout},
+    {"data_format", "kernels choose the layout; checkpoints are the same in any layout", Layout},
     {"variable_strategy", "each rank holds all variables", Processor},
-    {"use_distortion_for_training", "it had no effect there: training images are distorted"},
-    {"num_layers", "it had no effect there: --resnet_size says which net", CifarLayers},
-    {"batch_norm_decay", "it had no effect there: the net's is 0.997", Number},
-    {"batch_norm_epsilon", "it had no effect there: the net's is 1e-5", Number},
-    {"num_inter_threads", "it had no effect there: see --threads", Int},
+    {"use_distortion_for_training",
+     "imagenet_main ignored it as well; training images are distorted"},
+    {"num_layers", "imagenet_main ignored it as well; --resnet_size chooses the net", CifarLayers},
+    {"batch_norm_decay", "imagenet_main ignored it as well; the net uses 0.997", Number},
+    {"batch_norm_epsilon", "imagenet_main ignored it as well; the net uses 1e-5", Number},
+    {"num_inter_threads", "imagenet_main ignored it as well; see --threads", Int},
 };
-constexpr WithoutMeaning kBoolsWithoutMeaning[] = {
-    {"clone_on_cpu", "--backend says what computes", Bool},
+constexpr IgnoredFlag kIgnoredBools[] = {
+    {"clone_on_cpu", "--backend chooses the device", Bool},
     {"alsologtostderr", kLog, Bool},
     {"logtostderr", kLog, Bool},
     {"showprefixforinfo", kLog, Bool},
     {"quantize", "weights are not quantized", NotQuantized},
     {"sync", "training is always synchronous", Bool},
-    {"log_device_placement", "`carole bench train` tells where the time of a step goes", Bool},
+    {"log_device_placement", "`carole bench train` shows where the time of a step goes", Bool},
 };
 
-// What a flag file says; "" if nothing. What is wrong with it is said where it is parsed.
-std::string RecipeInFile(const std::string& path) try {
-  if (!RefuseFlagFile(path).empty()) return "";
+// Returns the recipe that a --config file names, or "". Errors in the file are reported when it is
+// parsed.
+std::string RecipeNameInFile(const std::string& path) try {
+  if (!ValidateFlagFile(path).empty()) return "";
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
     if (item.parents.empty() && item.name == "recipe" && item.inputs.size() == 1)
       return item.inputs[0];
@@ -243,7 +247,7 @@ std::string RecipeInFile(const std::string& path) try {
   return "";
 }
 
-// The last value of a flag in words that are not parsed yet; "" if there is none.
+// Returns the last value of a flag in words that are not parsed yet, or "".
 std::string LastValue(std::span<const std::string> words, std::string_view flag) {
   std::string value;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -257,12 +261,14 @@ std::string LastValue(std::span<const std::string> words, std::string_view flag)
   return value;
 }
 
-// What a command line says before it is parsed, else its flag file, else `usual`.
-std::string RecipeIn(std::span<const std::string> words, const std::string& usual) {
+// Returns the recipe that is named on a command line that is not parsed yet, else in its --config
+// file, else `default_name`. The recipe must be known before parsing, since it decides which flags
+// may be abbreviated.
+std::string FindRecipeName(std::span<const std::string> words, const std::string& default_name) {
   if (std::string named = LastValue(words, "-recipe"); !named.empty()) return named;
   const std::string file = LastValue(words, "-config");
-  const std::string named = file.empty() ? "" : RecipeInFile(file);
-  return named.empty() ? usual : named;
+  const std::string named = file.empty() ? "" : RecipeNameInFile(file);
+  return named.empty() ? default_name : named;
 }
 
 }  // namespace
@@ -276,17 +282,18 @@ const Recipe& FindRecipe(std::string_view name) {
 }
 
 void AddRecipeFlags(CommandLine& line, std::string& recipe) {
-  line.Group("Recipe");
-  line.Add("recipe", recipe, "whose defaults hold: " + JoinNames(kRecipes));
-  line.Group("Other programs' names");
-  for (const Spelling& s : kSpellings) {
-    if (line.Has(s.flag)) line.AddSpelling(s.name, s.flag, s.value, s.allowed);
+  line.Group("General");
+  line.Add("recipe", recipe,
+           "Program whose defaults are used; --help shows them. " + OneOf(JoinNames(kRecipes)),
+           HelpLevel::kBasic);
+  for (const ValueAlias& alias : kValueAliases) {
+    if (line.HasFlag(alias.flag))
+      line.AddValueAlias(alias.name, alias.flag, alias.value, alias.allowed);
   }
-  line.Group("Of other programs, without a meaning here");
-  for (const auto& [name, instead, refuse] : kWithoutMeaning)
-    line.AddIgnored(name, instead, refuse);
-  for (const auto& [name, instead, refuse] : kBoolsWithoutMeaning)
-    line.AddIgnoredBool(name, instead, refuse);
+  for (const auto& [name, instead, describe_wanted] : kIgnoredFlags)
+    line.AddIgnored(name, instead, describe_wanted);
+  for (const auto& [name, instead, describe_wanted] : kIgnoredBools)
+    line.AddIgnoredBool(name, instead, describe_wanted);
 }
 
 bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,
@@ -295,17 +302,17 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
     for (const FlagDefault& d : FindRecipe(name).*defaults)
       line.SetDefault(std::string(d.flag), std::string(d.value));
   };
-  const std::string named = RecipeIn(arguments, recipe);
-  line.ReadAsArgparse(FindRecipe(named).argparse_flags);
-  // A help is printed before flags have values, and shows the recipe's defaults all the same.
+  const std::string named = FindRecipeName(arguments, recipe);
+  line.ParseLikeArgparse(FindRecipe(named).argparse_flags);
+  // Help is printed before flags have values, but it shows the recipe's defaults.
   line.BeforeHelp([&] { apply(named); });
   if (!line.Parse(arguments)) return false;
   const Recipe& chosen = FindRecipe(recipe);
   const std::string required(chosen.required);
-  if (defaults == &Recipe::train && !required.empty() && line.Has(required) &&
-      !line.Given(required)) {
-    throw UsageError(
-        fmt::format("[flags] --{}: missing: {} has no default for it", required, chosen.program));
+  if (defaults == &Recipe::train && !required.empty() && line.HasFlag(required) &&
+      !line.IsGiven(required)) {
+    throw UsageError(fmt::format("[flags] --{}: is missing: {} has no default for it", required,
+                                 chosen.program));
   }
   apply(recipe);
   return true;

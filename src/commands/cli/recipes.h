@@ -1,8 +1,8 @@
-// The programs whose jobs run here unchanged: their defaults, and their names for our flags. All of
-// it is data; add a row.
+// Recipes: the programs whose jobs run here unchanged, with their defaults and flag names.
 //
-// Names of flags are accepted whatever the recipe is; a recipe changes defaults, and how flags may
-// be written.
+// The flags of all these programs are accepted under every recipe. A recipe (--recipe=NAME) changes
+// defaults, and which flags may be written as argparse allows it. To add a recipe, add a row to
+// kRecipes in recipes.cpp; to add a flag of another program, add a row to the tables there.
 #pragma once
 
 #include <span>
@@ -21,23 +21,25 @@ struct FlagDefault {
 
 struct Recipe {
   std::string_view name;
-  std::string_view program;
-  std::span<const FlagDefault> train;  // where they differ from TF-Slim's
-  std::span<const FlagDefault> eval;
-  std::string_view argparse_flags;  // those that argparse read there; blanks between them
-  std::string_view required = "";   // a flag that has no default there
-  std::string_view otherwise;       // what is done here as its users wanted, and not as it did
+  std::string_view program;            // the name that users know
+  std::span<const FlagDefault> train;  // defaults of training that differ from TF-Slim's
+  std::span<const FlagDefault> eval;   // defaults of evaluation that differ from TF-Slim's
+  std::string_view argparse_flags;     // flags that argparse read there; separated by blanks
+  std::string_view required = "";      // a flag that has no default there
+  std::string_view differences;        // where this program intentionally behaves differently
 };
 
-// Throws UsageError that lists the names.
+// Returns the recipe of this name. Throws UsageError that lists the names if there is none.
 const Recipe& FindRecipe(std::string_view name);
 
 // Adds --recipe, the other programs' names for flags, and their flags that cannot mean anything
-// here. Call it after the flags of the command.
+// here. `recipe` holds the default. Call it after all flags of the command were added.
 void AddRecipeFlags(CommandLine& line, std::string& recipe);
 
-// As line.Parse(); then the recipe's defaults (train or eval) hold for what was not given, as far
-// as the command has such flags. Throws UsageError where one that the recipe requires is missing.
+// Parses the arguments as line.Parse() does, with the same result. Then sets the recipe's defaults
+// (`defaults`: &Recipe::train or &Recipe::eval) of flags that were not given; defaults of flags
+// that the command lacks are skipped. `recipe`: the variable that AddRecipeFlags() was given.
+// Throws UsageError if a flag that the recipe requires is missing.
 bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,
                      const std::string& recipe, std::span<const FlagDefault> Recipe::*defaults);
 

@@ -1,4 +1,5 @@
-# Writes OUT: a header with a hash of the files that SOURCES lists, line by line, which tells builds of one version apart.
+# Writes the header OUT with a hash of the files that are listed in the file SOURCES, one per line. The hash distinguishes
+# builds that have the same version.
 file(STRINGS ${SOURCES} sources)
 foreach(source IN LISTS sources)
   file(SHA256 ${source} hash)

@@ -1,4 +1,4 @@
-// The flags that all ranks have to share.
+// The consistency check of flags across ranks.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -6,9 +6,9 @@
 
 namespace carole::commands {
 
-// Throws ConfigError that names ranks and values when ranks were given other flags or run another
-// version. What only says where a rank finds its files, or how many threads it has, may differ.
-// Collective.
+// Checks that all ranks run the same version and were given the same flags. Flags that say where a
+// rank finds its files, or how many threads it has, may differ. Collective. Throws ConfigError that
+// names the ranks and values that differ.
 void CheckFlagsMatch(const CommandLine& line, collectives::Communicator& communicator);
 
 }  // namespace carole::commands

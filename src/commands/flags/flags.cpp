@@ -6,141 +6,150 @@
 
 namespace carole::commands {
 
-std::string RefuseWeightsName(const std::string& name) {
+std::string ValidateWeightsName(const std::string& name) {
   if (!name.ends_with(".weights.h5")) return "";
-  return name + ": Keras wants weights alone, in another layout, under that name; want NAME.h5";
+  return name + ": Keras expects another layout in *.weights.h5; want NAME.h5";
 }
 
 io::DctMethod ParseDctMethod(const std::string& name) {
   return name == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate : io::DctMethod::kIntegerFast;
 }
 
-void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
+void AddDatasetFlags(CommandLine& line, DatasetFlags& flags, DatasetDir dataset_dir) {
   line.Group("Data");
-  line.Add("dataset_name", flags.dataset_name, JoinNames(io::kDatasets));
+  line.Add("dataset_name", flags.dataset_name,
+           "Data set to read. " + OneOf(JoinNames(io::kDatasets)), HelpLevel::kBasic);
   line.Add("dataset_split_name", flags.dataset_split_name,
-           "train, test, validation or val, as the data set has it");
-  line.Add(
-      "dataset_dir,data_dir", flags.dataset_dir,
-      "folder of the TFRecords, or folders, shards and globs of them with commas between; MNIST's "
-      "may hold the raw files");
+           "Split to read, such as train or validation.", HelpLevel::kBasic);
+  line.AddPath("dataset_dir,data_dir", flags.dataset_dir,
+               "Folder of the TFRecords, or a comma list of folders, files and globs; for MNIST "
+               "also a folder of the raw files.",
+               HelpLevel::kBasic);
+  if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
   line.Add("labels_offset", flags.labels_offset,
-           "subtracted from every label and from the number of classes")
+           "Number subtracted from every label and from the number of classes.")
       ->check(CLI::Range(-1'000'000, 1'000'000));
   line.Add("preprocessing_name", flags.preprocessing_name,
-           "as of which net; the default is --model_name");
-  line.AddBool(
-      "use_grayscale", flags.use_grayscale,
-      "the net sees one channel: colors are weighed as TensorFlow weighs them, after their "
-      "distortion");
+           "Net whose preprocessing is used; empty: that of --model_name.");
+  line.AddBool("use_grayscale", flags.use_grayscale,
+               "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
+               "distortion.");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
-           "threads that decode images, of each rank, at most its cores; 0: the cores that "
-           "--threads leaves free, else all, as they sleep while there are batches enough")
+           "Threads per rank that decode images, at most the rank's cores; 0: the cores that "
+           "--threads leaves free, or all cores if it leaves none.")
       ->check(CLI::Range(0, 1024));
-  line.Add(
-      "work_dir", flags.work_dir,
-      "place for the index of records when dataset_dir is read-only, and for the records made of "
-      "MNIST's raw files");
+  line.AddPath("work_dir", flags.work_dir,
+               "Folder for the index of records if --dataset_dir is read-only, and for TFRecords "
+               "that are made from MNIST's raw files.");
   line.Add("dct_method", flags.dct_method,
-           "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
+           "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.")
       ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
   line.Add("jpeg_decoder", flags.jpeg_decoder,
-           "cpu; or nvjpeg: the rank's GPU decodes baseline color JPEGs, to pixels that differ by "
-           "a few levels, and computes less meanwhile; what NVIDIA's library does not take is the "
-           "CPU's")
+           "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
+           "training and changes pixels by a few levels; the CPU decodes all other images.")
       ->check(CLI::IsMember({"cpu", "nvjpeg"}));
-  line.AddBool(
-      "dct_scaling", flags.dct_scaling,
-      "decode JPEGs at 1/2, 1/4 or 1/8 where that is no less than the net gets: faster for "
-      "large photos, and smoother than TF-Slim's pixels");
-  line.AddNonNegative(
-      "max_bad_records", flags.max_bad_records,
-      "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "
-      "run");
+  line.AddBool("dct_scaling", flags.dct_scaling,
+               "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
+               "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
+  line.AddNonNegative("max_bad_records", flags.max_bad_records,
+                      "Damaged records per epoch, over all ranks, that are skipped with a "
+                      "warning; 0: the first one ends the run.");
 }
 
 void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_name) {
   line.Group("Net");
-  line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
-  line.Add(size_name, flags.image_size, "height and width of its images; 0: the net's own")
+  line.Add("model_name", flags.model_name, "Net; `carole model list` shows all nets.",
+           HelpLevel::kBasic);
+  line.Add(size_name, flags.image_size, "Image height and width in pixels; 0: the net's own.",
+           HelpLevel::kBasic)
       ->check(CLI::Range(0, 1 << 14));
 }
 
 void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {
-  line.Group("Optimizer");
-  line.Add("optimizer", optimizer, JoinNames(optim::kOptimizers));
-  line.Add("weight_decay", o.weight_decay, "L2 regularization of the weights");
-  line.Add("momentum", o.momentum, "of momentum and lars");
-  line.AddBool("nesterov", o.nesterov, "momentum that looks ahead, of momentum");
-  line.Add("lars_eta", o.lars_eta, "trust coefficient of lars");
-  line.Add("lars_epsilon", o.lars_epsilon, "of lars");
+  line.Group("Optimization");
+  line.Add("optimizer", optimizer, "Update rule. " + OneOf(JoinNames(optim::kOptimizers)),
+           HelpLevel::kBasic);
+  line.Add("weight_decay", o.weight_decay, "Factor of the L2 regularization of weights.",
+           HelpLevel::kBasic);
+  line.Add("momentum", o.momentum, "Momentum of the optimizers momentum and lars.");
+  line.AddBool("nesterov", o.nesterov, "Use Nesterov momentum in the optimizer momentum.");
+  line.Add("lars_eta", o.lars_eta, "Trust coefficient of lars.");
+  line.Add("lars_epsilon", o.lars_epsilon, "Epsilon of lars.");
   line.Add("clip_gradient_norm", o.clip_gradient_norm,
-           "largest norm of the whole gradient, L2 terms left out; 0: any");
-  line.Add("adadelta_rho", o.adadelta_rho, "decay of adadelta");
-  line.Add("adagrad_initial_accumulator_value", o.adagrad_initial_accumulator_value, "of adagrad");
-  line.Add("adam_beta1", o.adam_beta1, "decay of adam's first moment");
-  line.Add("adam_beta2", o.adam_beta2, "decay of adam's second moment");
-  line.Add("opt_epsilon", o.opt_epsilon, "epsilon of adadelta, adam and rmsprop");
-  line.Add("ftrl_learning_rate_power", o.ftrl_learning_rate_power, "of ftrl");
-  line.Add("ftrl_initial_accumulator_value", o.ftrl_initial_accumulator_value, "of ftrl");
-  line.Add("ftrl_l1", o.ftrl_l1, "L1 strength of ftrl");
-  line.Add("ftrl_l2", o.ftrl_l2, "L2 strength of ftrl");
-  line.Add("rmsprop_momentum", o.rmsprop_momentum, "momentum of rmsprop");
-  line.Add("rmsprop_decay", o.rmsprop_decay, "decay of rmsprop");
+           "Largest global norm of the gradient without its L2 terms; 0: no clipping.");
+  line.Add("adadelta_rho", o.adadelta_rho, "Decay rate of adadelta.");
+  line.Add("adagrad_initial_accumulator_value", o.adagrad_initial_accumulator_value,
+           "Initial value of adagrad's accumulators.");
+  line.Add("adam_beta1", o.adam_beta1, "Decay rate of adam's first moment.");
+  line.Add("adam_beta2", o.adam_beta2, "Decay rate of adam's second moment.");
+  line.Add("opt_epsilon", o.opt_epsilon, "Epsilon of adadelta, adam and rmsprop.");
+  line.Add("ftrl_learning_rate_power", o.ftrl_learning_rate_power, "Learning rate power of ftrl.");
+  line.Add("ftrl_initial_accumulator_value", o.ftrl_initial_accumulator_value,
+           "Initial value of ftrl's accumulators.");
+  line.Add("ftrl_l1", o.ftrl_l1, "Factor of ftrl's L1 regularization.");
+  line.Add("ftrl_l2", o.ftrl_l2, "Factor of ftrl's L2 regularization.");
+  line.Add("rmsprop_momentum", o.rmsprop_momentum, "Momentum of rmsprop.");
+  line.Add("rmsprop_decay", o.rmsprop_decay, "Decay rate of rmsprop.");
 }
 
 void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
-  line.Group("Learning rate");
-  line.Add("learning_rate_decay_type", o.type, optim::kDecayTypes);
-  line.Add("learning_rate", o.learning_rate, "at the start");
-  line.AddNonNegative(
-      "learning_rate_base_batch", o.scale_batch,
-      "global batch that the rate is meant for: it grows with the batch; 0: it does not");
-  line.Add("end_learning_rate", o.end_learning_rate, "at the end, polynomial and cosine only");
-  line.Add("learning_rate_decay_factor", o.decay_factor, "of each decay, exponential only");
+  line.Group("Optimization");
+  line.Add("learning_rate", o.learning_rate, "Initial learning rate.", HelpLevel::kBasic);
+  line.Add("learning_rate_decay_type", o.type,
+           "Learning rate schedule. " + OneOf(optim::kDecayTypes), HelpLevel::kBasic);
+  line.AddNonNegative("learning_rate_base_batch", o.base_batch,
+                      "Global batch size for which --learning_rate is meant; the rate grows in "
+                      "proportion to the global batch; 0: it does not.");
+  line.Add("end_learning_rate", o.end_learning_rate,
+           "Final learning rate of the schedules polynomial and cosine.");
+  line.Add("learning_rate_decay_factor", o.decay_factor,
+           "Factor by which the exponential schedule changes the rate at each decay.");
   line.Add("num_epochs_per_decay", o.num_epochs_per_decay,
-           "exponential: epochs between two decays; polynomial and cosine: epochs until "
-           "--end_learning_rate, mostly all that are trained");
-  line.AddList("learning_rate_boundaries", o.boundaries, "epochs, piecewise only");
+           "Epochs between two decays (exponential), or until --end_learning_rate is reached "
+           "(polynomial and cosine), then usually the length of the run.");
+  line.AddList("learning_rate_boundaries", o.boundaries,
+               "Epochs at which the piecewise schedule changes the rate.");
   line.AddList("learning_rate_factors", o.factors,
-               "of the rate before, between and after the boundaries");
-  line.Add("warmup_epochs", o.warmup_epochs, "epochs of linear warm-up");
+               "Factors of --learning_rate before, between and after the boundaries of the "
+               "piecewise schedule.");
+  line.Add("warmup_epochs", o.warmup_epochs, "Epochs of linear warm-up of the learning rate.");
 }
 
 void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
-  line.Group("Machine");
-  line.Add("backend", flags.backend,
-           "who computes: cuda, onednn or reference; auto: a GPU where there is one that works")
+  line.Group("Ranks and devices");
+  line.Add("backend", flags.backend, "Library that computes; auto: cuda if a GPU works.",
+           HelpLevel::kBasic)
       ->check(CLI::IsMember({"auto", "cuda", "onednn", "reference"}));
-  line.Add("threads", flags.threads, "of each rank; 0: its share of the cores")
+  line.Add("threads", flags.threads, "Threads per rank; 0: its share of the cores.",
+           HelpLevel::kBasic)
       ->check(CLI::Range(0, 4096));
-  line.Add(
-          "precision", flags.precision,
-          "of activations and products: fp32, bf16, fp16 or tf32, where the device has it; weights "
-          "stay fp32")
+  line.Add("precision", flags.precision,
+           "Type of activations and products, if the device has it; weights stay fp32.",
+           HelpLevel::kBasic)
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
-  line.AddBool("winograd", flags.winograd,
-               "on CPUs: 3x3 convolutions with a quarter of the multiplications where that is "
-               "faster; off by 1e-6 instead of 2e-7, so vgg_416, which is too deep, never");
+  line.AddBool(
+      "winograd", flags.winograd,
+      "On CPUs, use Winograd's algorithm for 3x3 convolutions that it makes faster; its "
+      "error is 1e-6 instead of 2e-7, too large for the deep vgg_416, which never uses it.");
   line.AddBool("autotune", flags.autotune,
-               "on GPUs: time cuDNN's plans for each new convolution, and keep the fastest in "
-               "~/.cache/carole/plans ($XDG_CACHE_HOME)");
+               "On GPUs, time cuDNN's plans for each new convolution and keep the fastest in "
+               "$XDG_CACHE_HOME/carole/plans (by default below ~/.cache).");
 }
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
-  line.Group("Ranks");
+  line.Group("Ranks and devices");
   line.Add("all_reduce", flags.all_reduce,
-           "auto (between hosts measures once, and keeps it in ~/.cache/carole/all_reduce, "
-           "$XDG_CACHE_HOME), " +
-               JoinNames(collectives::kAllReduce));
+           "Algorithm of all-reduce; auto: between hosts it is measured once and kept in "
+           "$XDG_CACHE_HOME/carole/all_reduce (by default below ~/.cache). " +
+               OneOf("auto, " + JoinNames(collectives::kAllReduce)));
   line.Add("wire_dtype", flags.wire_dtype,
-           "of gradients between hosts of CPUs: fp32, or bf16 (half the bytes, sums in fp32)")
+           "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  line.AddPositive(
-      "collective_timeout", flags.collective_timeout,
-      "seconds after which a rank that does not come, or sends nothing more, ends the job");
+  line.AddPositive("collective_timeout", flags.collective_timeout,
+                   "Seconds after which a rank that does not arrive or stops sending ends the "
+                   "job.");
   line.AddNonNegative("bucket_mb", flags.bucket_mb,
-                      "size of the pieces in which gradients travel; 0: chosen for you");
+                      "Size of a gradient bucket in MiB; 0: chosen automatically.");
 }
 
 }  // namespace carole::commands

@@ -4,7 +4,7 @@
 
 #include "src/core/error.h"
 #include "src/core/log.h"
-#include "src/core/text/whole_number.h"
+#include "src/core/text/to_int64.h"
 #include "src/train/reduction/reproducible.h"
 
 namespace carole::commands {
@@ -22,33 +22,33 @@ collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
 }  // namespace
 
 void AddRankFlags(CommandLine& line, RankFlags& flags) {
-  line.Group("Training on many ranks");
+  line.Group("Ranks and devices");
   line.AddPositive("accumulation_steps", flags.accumulation_steps,
-                   "batches of --batch_size for each step; ranks communicate once");
+                   "Batches of --batch_size per step; ranks communicate once per step.");
   line.AddBool("sync_batch_norm", flags.sync_batch_norm,
-               "batch norm takes its statistics from the samples of all ranks");
+               "Compute batch norm statistics over the samples of all ranks.");
   line.AddBool("average_statistics", flags.average_statistics,
-               "batch norm's moving statistics are the ranks' mean; else rank 0's are kept, as "
-               "TF-Slim keeps those of the first clone");
-  line.AddBool(
-      "reproducible", flags.reproducible,
-      "1, 2, 4, … ranks make the same weights, bit for bit, from one global batch, with equal "
-      "--threads on processors of one kind");
+               "Average batch norm's running statistics over ranks; --noaverage_statistics keeps "
+               "rank 0's, as TF-Slim keeps the first clone's.");
+  line.AddBool("reproducible", flags.reproducible,
+               "Make 1, 2, 4, ... ranks compute bitwise equal weights from one global batch, given "
+               "equal --threads and processors of one kind.");
   line.AddPositive("reproducible_shards", flags.reproducible_shards,
-                   "parts of the global batch that are computed each by itself; a power of two");
-  line.Add("reduction", flags.reduction, "how gradients become one: sum or adasum")
+                   "Parts of the global batch that --reproducible computes separately; a power of "
+                   "two.");
+  line.Add("reduction", flags.reduction, "How the gradients of ranks are combined.")
       ->check(CLI::IsMember({"sum", "adasum"}));
   line.AddNonNegative(
       "local_sgd_steps", flags.local_sgd_steps,
-      "steps that each rank makes by itself before weights are averaged, as they are too where "
-      "a run is asked to stop or evaluates; 0: none");
+      "Steps that each rank makes alone before weights are averaged (weights are also averaged "
+      "before an evaluation or a requested stop); 0: ranks reduce gradients in every step.");
   line.AddNonNegative("audit_every_n_steps", flags.audit_every_n_steps,
-                      "steps after which ranks compare their weights and slots; 0: never");
+                      "Steps between comparisons of weights and slots across ranks; 0: never.");
   line.AddBool("cuda_graph", flags.cuda_graph,
-               "on GPUs: record a step once, sums over ranks too, and replay it with one call");
+               "On GPUs, capture a step and its all-reduces as a CUDA graph and replay it.");
   line.Add("bucket_plan", flags.bucket_plan,
-           "auto: the first steps find the fastest buckets, unless --bucket_mb or --reproducible "
-           "is given; fixed: by size, see --bucket_mb")
+           "How gradients are divided into buckets; auto: the first steps search for the fastest "
+           "plan, unless --bucket_mb or --reproducible is given; fixed: by --bucket_mb.")
       ->check(CLI::IsMember({"auto", "fixed"}));
 }
 
@@ -57,9 +57,9 @@ void SetMachineFlags(const RankFlags& flags, MachineFlags& machine) {
 }
 
 void CheckSize(const char* flag, int64_t value) {
-  constexpr int64_t kMost = 1 << 24;
-  if (value > kMost)
-    throw UsageError(fmt::format("[flags] --{}: got {}, want at most {}", flag, value, kMost));
+  constexpr int64_t kMaxValue = 1 << 24;
+  if (value > kMaxValue)
+    throw UsageError(fmt::format("[flags] --{}: got {}, want at most {}", flag, value, kMaxValue));
 }
 
 StepShape MakeStepShape(const RankFlags& flags, int64_t local_batch, int num_ranks) {
@@ -69,12 +69,11 @@ StepShape MakeStepShape(const RankFlags& flags, int64_t local_batch, int num_ran
     return {.graph_batch = local_batch, .micro_batches = flags.accumulation_steps};
   if (flags.accumulation_steps != 1) {
     throw UsageError(
-        "[flags] --accumulation_steps: got it beside --reproducible, whose shards are "
-        "micro-batches "
-        "already; make --reproducible_shards larger");
+        "[flags] --accumulation_steps: cannot be combined with --reproducible, whose shards "
+        "already are micro-batches; make --reproducible_shards larger");
   }
   const train::Shards shards =
-      train::CutIntoShards(local_batch, num_ranks, flags.reproducible_shards);
+      train::SplitIntoShards(local_batch, num_ranks, flags.reproducible_shards);
   return {.graph_batch = shards.rows, .micro_batches = shards.per_rank};
 }
 
@@ -82,10 +81,10 @@ void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const S
                     train::StepOptions& options) {
   if (flags.reproducible && machine.wire_dtype != "fp32") {
     throw UsageError("[flags] --wire_dtype: got " + machine.wire_dtype +
-                     " beside --reproducible, want fp32: rounded sums depend on the ranks");
+                     ", want fp32 with --reproducible: rounded sums depend on the number of ranks");
   }
   if (machine.wire_dtype != "fp32" && (flags.reduction == "adasum" || flags.local_sgd_steps > 0))
-    LogInfo("job", "--wire_dtype={}: {} sends fp32 all the same", machine.wire_dtype,
+    LogInfo("job", "--wire_dtype={}: has no effect: {} always sends fp32", machine.wire_dtype,
             flags.reduction == "adasum" ? "--reduction=adasum" : "--local_sgd_steps");
   options.buckets = MakeBucketOptions(machine);
   options.tune_buckets =

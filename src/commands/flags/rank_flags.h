@@ -1,4 +1,4 @@
-// The flags that say how ranks train together.
+// Flags that say how ranks train together, and the step options that follow from them.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,28 @@ struct RankFlags {
 };
 void AddRankFlags(CommandLine& line, RankFlags& flags);
 
-// What these ask of the machine: reproducible training takes the same plans on every GPU, and so
-// none that was timed.
+// Adjusts `machine` to these flags: --reproducible turns autotuning off, since every GPU must use
+// the same plans, and plans that were chosen by timing can differ.
 void SetMachineFlags(const RankFlags& flags, MachineFlags& machine);
 
-// How a rank works through a step: micro-batches, each one run of the graph.
+// How a rank splits the batch of one step into micro-batches, each one run of the graph.
 struct StepShape {
-  int64_t graph_batch = 0;
-  int64_t micro_batches = 1;
+  int64_t graph_batch = 0;    // samples of a micro-batch
+  int64_t micro_batches = 1;  // per step
   int64_t local_batch() const { return graph_batch * micro_batches; }
 };
 
-// Throws UsageError for a value of which products could overflow; the net says more of what it can
-// do.
+// Checks that a size is small enough for products of sizes not to overflow. The net checks further
+// limits. `flag`: the flag's name, for the text. Throws UsageError.
 void CheckSize(const char* flag, int64_t value);
 
-// local_batch is that of the flag, of each of `num_ranks` ranks. Throws UsageError for sizes out of
-// bounds, and when reproducible training cannot cut the global batch evenly.
+// Returns how each of `num_ranks` ranks works through its batch of `local_batch` samples (from the
+// flag). Throws UsageError for sizes out of bounds, and if --reproducible cannot divide the global
+// batch evenly.
 StepShape MakeStepShape(const RankFlags& flags, int64_t local_batch, int num_ranks);
 
-// Fills what the two kinds of flags decide. Throws UsageError for flags that exclude each other.
+// Fills the step options that follow from both kinds of flags. Throws UsageError for flags that
+// exclude each other.
 void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const StepShape& shape,
                     train::StepOptions& options);
 

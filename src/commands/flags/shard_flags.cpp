@@ -4,18 +4,21 @@
 
 #include "io/datasets/datasets.h"
 #include "src/core/error.h"
+#include "src/core/text/join_names.h"
 
 namespace carole::commands {
 
 namespace fs = std::filesystem;
 
 void ShardFlags::AddTo(CommandLine& line) {
-  line.AddPositional("FILES", files, "TFRecord files; or give --dataset_name and --dataset_dir");
+  line.AddPositional("FILE", files, "TFRecord files, instead of --dataset_name and --dataset_dir.");
   line.Group("Data");
-  line.Add("dataset_name", dataset_name, "whose shards");
-  line.Add("dataset_split_name", dataset_split_name, "of which split");
-  line.Add("dataset_dir,data_dir", dataset_dir,
-           "folder of the shards, or several, with commas between");
+  line.Add("dataset_name", dataset_name,
+           "Data set whose shards are read. " + OneOf(JoinNames(io::kDatasets)), HelpLevel::kBasic);
+  line.Add("dataset_split_name", dataset_split_name, "Split whose shards are read.",
+           HelpLevel::kBasic);
+  line.AddPath("dataset_dir,data_dir", dataset_dir,
+               "Folder of the shards, or a comma list of folders.", HelpLevel::kBasic);
 }
 
 std::vector<fs::path> ShardFlags::Find() const {
@@ -23,13 +26,14 @@ std::vector<fs::path> ShardFlags::Find() const {
   for (const std::string& file : files) {
     if (fs::is_directory(file, error))
       throw UsageError(fmt::format(
-          "[flags] {}: is a folder: name TFRecord files, or --dataset_name and --dataset_dir",
+          "[flags] {}: is a folder, want TFRecord files; name files, or give --dataset_name and "
+          "--dataset_dir",
           file));
   }
   if (!files.empty()) return {files.begin(), files.end()};
   if (dataset_name.empty() || dataset_dir.empty())
     throw UsageError(
-        "[flags] nothing to read: name TFRecord files, or --dataset_name and --dataset_dir");
+        "[flags] FILE: is missing; name TFRecord files, or give --dataset_name and --dataset_dir");
   return io::FindShards(io::FindDataset(dataset_name), dataset_split_name, dataset_dir);
 }
 
@@ -47,7 +51,7 @@ std::vector<std::string> ShardFlags::ClassNames() const {
   return dataset == nullptr ? std::vector<std::string>() : io::ClassNames(*dataset, Folder());
 }
 
-std::string NameOfLabel(const std::vector<std::string>& class_names, int64_t label) {
+std::string LabelName(const std::vector<std::string>& class_names, int64_t label) {
   const bool is_class = label >= 0 && label < static_cast<int64_t>(class_names.size());
   return is_class ? class_names[static_cast<size_t>(label)] : "";
 }

@@ -1,4 +1,4 @@
-// The TFRecord files that a command reads: named one by one, or the shards of a data set's split.
+// Flags that select TFRecord files: named one by one, or as the shards of a data set's split.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,19 @@ struct ShardFlags {
 
   void AddTo(CommandLine& line);
 
-  // Throws UsageError when nothing is named, DataError when shards are missing.
+  // Returns the selected files. Throws UsageError if none is selected, DataError if shards are
+  // missing.
   std::vector<std::filesystem::path> Find() const;
 
-  // nullptr when no name was given.
+  // Returns the named data set, or nullptr if none was named.
   const io::DatasetEntry* Dataset() const;
-  // The folder that labels.txt would be in.
+  // Returns the folder that labels.txt would be in.
   std::filesystem::path Folder() const;
-  // io::ClassNames'; none when no name of a data set was given.
+  // Returns the data set's class names as io::ClassNames() does, or none if no data set was named.
   std::vector<std::string> ClassNames() const;
 };
 
-// "" of a label that is no class.
-std::string NameOfLabel(const std::vector<std::string>& class_names, int64_t label);
+// Returns the name of a label, or "" if it is not a class.
+std::string LabelName(const std::vector<std::string>& class_names, int64_t label);
 
 }  // namespace carole::commands

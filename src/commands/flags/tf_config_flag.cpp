@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxGpus = 1024;
 
-// At most one byte more than ParseTfConfig() takes, so that an endless file ends in its error.
+// Reads at most one byte more than ParseTfConfig() accepts, so that it reports an endless file.
 std::string ReadTfConfigFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
@@ -31,7 +31,7 @@ std::string ReadTfConfigFile(const std::string& path) {
 }
 
 std::string ReadTfConfig(const CommandLine& line, const std::string& flag) {
-  if (line.Given("tf_config"))
+  if (line.IsGiven("tf_config"))
     return flag.starts_with('@') ? ReadTfConfigFile(flag.substr(1)) : flag;
   const char* variable = std::getenv("TF_CONFIG");
   return variable == nullptr ? "" : variable;
@@ -40,13 +40,17 @@ std::string ReadTfConfig(const CommandLine& line, const std::string& flag) {
 }  // namespace
 
 void AddTfConfigFlags(CommandLine& line, TfConfigFlags& flags) {
-  line.Add("tf_config", flags.tf_config, "JSON, or @FILE; else the environment's TF_CONFIG");
-  line.Add("num_gpus", flags.num_gpus, "slots of every machine; 0: one for each task that trains");
+  line.Add(
+      "tf_config", flags.tf_config,
+      "TF_CONFIG as JSON, or @FILE to read it from a file; empty: the environment's TF_CONFIG.",
+      HelpLevel::kBasic);
+  line.Add("num_gpus", flags.num_gpus, "Ranks per host; 0: one for each task that trains.",
+           HelpLevel::kBasic);
 }
 
 bool HasTfConfig(const CommandLine& line) {
   const char* variable = std::getenv("TF_CONFIG");
-  return line.Given("tf_config") || (variable != nullptr && !launch::IsBlank(variable));
+  return line.IsGiven("tf_config") || (variable != nullptr && !launch::IsBlank(variable));
 }
 
 launch::Cluster ReadCluster(const CommandLine& line, const TfConfigFlags& flags) {

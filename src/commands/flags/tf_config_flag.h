@@ -1,4 +1,4 @@
-// Where the commands of a job find its TF_CONFIG.
+// Flags that say where TF_CONFIG is, TensorFlow's JSON description of a job's tasks and hosts.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ struct TfConfigFlags {
 };
 void AddTfConfigFlags(CommandLine& line, TfConfigFlags& flags);
 
-// Whether the flag or the environment gives one.
+// Whether the flag or the environment has a TF_CONFIG.
 bool HasTfConfig(const CommandLine& line);
 
-// What the flag says, JSON or @FILE, else the environment. Throws UsageError, DiskError and what
-// launch::ParseTfConfig() throws.
+// Returns the cluster that the flag (JSON or @FILE) describes, else the environment's TF_CONFIG.
+// Throws UsageError, DiskError if the file cannot be read, and what launch::ParseTfConfig() throws.
 launch::Cluster ReadCluster(const CommandLine& line, const TfConfigFlags& flags);
 
 }  // namespace carole::commands

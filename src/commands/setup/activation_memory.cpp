@@ -16,45 +16,47 @@ namespace carole::commands {
 namespace {
 
 constexpr double kGiB = 1 << 30;
-constexpr double kMostGiB = 1 << 20;
-constexpr double kShareOfReserve = 0.1;  // of a rank's memory: images, libraries, communication
+constexpr double kMaxGiB = 1 << 20;
+// The fraction of a rank's memory that is reserved for images, libraries and communication.
+constexpr double kReserve = 0.1;
 
 std::optional<double> ParseGiB(const std::string& text) {
   const auto gib = ParseNumber<double>(text);
-  return gib && *gib > 0 && *gib <= kMostGiB ? gib : std::nullopt;
+  return gib && *gib > 0 && *gib <= kMaxGiB ? gib : std::nullopt;
 }
 
-// The least that any rank can have of its device's memory, or of its host's; in bytes.
-int64_t LeastShare(const Job& job) {
-  collectives::Communicator& communicator = job.communicator();
+// Returns the bytes that every rank can have: the minimum over ranks of the rank's share of its
+// device's memory, or of its host's if it computes there. Ranks on one host share its memory.
+int64_t MinMemoryShare(const RankContext& context) {
+  collectives::Communicator& communicator = context.communicator();
   struct Rank {
-    uint64_t memory;  // ranks share it where this is the same
+    uint64_t memory;  // identifies the memory; ranks with the same value share it
     int64_t available;
   };
-  const auto free = job.backend().FreeBytes();
-  const Rank mine = free ? Rank{static_cast<uint64_t>(job.rank()), static_cast<int64_t>(*free)}
+  const auto free = context.backend().FreeBytes();
+  const Rank mine = free ? Rank{static_cast<uint64_t>(context.rank()), static_cast<int64_t>(*free)}
                          : Rank{Fnv1a64(HostName()), launch::AvailableMemory()};
   const std::vector<Rank> all = AllGather(communicator, mine, {.what = "memory"});
   int64_t least = mine.available;
   for (const Rank& rank : all) {
-    const auto neighbors = std::count_if(
+    const auto sharers = std::count_if(
         all.begin(), all.end(), [&](const Rank& other) { return other.memory == rank.memory; });
-    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(neighbors, 1));
+    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(sharers, 1));
   }
   return least;
 }
 
-// Of the bytes that a rank has.
-size_t ActivationShare(double share, const Graph& graph, const train::StepOptions& options) {
+// Returns the bytes that are left for activations. `share`: the bytes that a rank can have.
+size_t ActivationBudget(double share, const Graph& graph, const train::StepOptions& options) {
   const auto state = static_cast<double>(train::StateBytes(graph, options));
-  const double left = (1 - kShareOfReserve) * share - state;
+  const double left = (1 - kReserve) * share - state;
   if (left <= 0) {
     throw ConfigError(fmt::format(
-        "[memory] --activation_memory=auto: nothing is left for activations: a rank has {:.2f} "
-        "GiB, weights, gradients and slots take {:.2f}; use fewer ranks on a machine",
+        "[memory] --activation_memory=auto: no memory is left for activations: a rank can have "
+        "{:.2f} GiB, weights, gradients and slots need {:.2f}; use fewer ranks per host",
         share / kGiB, state / kGiB));
   }
-  LogInfo("memory", "a rank has {:.2f} GiB, {:.2f} of them for activations", share / kGiB,
+  LogInfo("memory", "a rank can have {:.2f} GiB, {:.2f} GiB of them for activations", share / kGiB,
           left / kGiB);
   return static_cast<size_t>(left);
 }
@@ -63,21 +65,22 @@ size_t ActivationShare(double share, const Graph& graph, const train::StepOption
 
 void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
   line.Add("activation_memory", flag,
-           "GiB for activations, of each rank: computes some again in backward when they take "
-           "more; auto: what the machine has")
+           "GiB per rank for activations; if they need more, some are recomputed in backward; "
+           "auto: all that the host or GPU has left; empty: no limit.")
       ->check([](const std::string& text) {
         const bool good = text.empty() || text == "auto" || ParseGiB(text).has_value();
         return good ? std::string() : "got " + text + ", want auto or a number of GiB above 0";
       });
 }
 
-void SetMemory(const std::string& flag, const Job& job, const Graph& graph,
+void SetMemory(const std::string& flag, const RankContext& context, const Graph& graph,
                train::StepOptions& options) {
-  const int64_t share = LeastShare(job);
-  // One rank warns for all, as they have the same.
-  if (share > 0 && job.is_chief() && job.backend().on_host()) options.host_memory = share;
+  const int64_t share = MinMemoryShare(context);
+  // Only the chief gets the limit, so that one rank warns for all: their shares are equal.
+  if (share > 0 && context.is_chief() && context.backend().on_host())
+    options.host_memory_bytes = share;
   if (flag == "auto") {
-    options.activation_bytes = ActivationShare(static_cast<double>(share), graph, options);
+    options.activation_bytes = ActivationBudget(static_cast<double>(share), graph, options);
   } else if (!flag.empty()) {
     options.activation_bytes = static_cast<size_t>(*ParseGiB(flag) * kGiB);
   }

@@ -1,4 +1,4 @@
-// --activation_memory: how much memory a step's activations may take.
+// --activation_memory: the memory budget of a step's activations.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace carole::commands {
 
-// The flag: a number of GiB, or "auto"; the empty default sets no bound.
+// Adds the flag: a number of GiB, or "auto"; the empty default sets no budget.
 void AddActivationMemoryFlag(CommandLine& line, std::string& flag);
 
-// Sets what memory a step may take: its activations by the flag, "auto" being this rank's share of
-// what its machine and control groups have left, less a reserve and what weights and all that
-// belongs to them will take in a step of these options; the same on all ranks. Collective. Throws
-// ConfigError when nothing is left.
-void SetMemory(const std::string& flag, const Job& job, const Graph& graph,
+// Sets the memory limits of a step in `options`, the same on all ranks. The flag gives the budget
+// of activations. "auto" is this rank's share of the memory that its machine and control groups
+// have left, less a reserve and the memory of weights, gradients and slots. Collective. Throws
+// ConfigError if nothing is left for activations.
+void SetMemory(const std::string& flag, const RankContext& context, const Graph& graph,
                train::StepOptions& options);
 
 }  // namespace carole::commands

@@ -16,20 +16,21 @@
 namespace carole::commands {
 namespace {
 
-// Given flags that say where, not what.
-const std::set<std::string> kPlaces = {"dataset_dir", "train_dir", "log_dir", "work_dir", "trace"};
+// Flags that say where files are. They do not describe the training, so they are no parameters.
+const std::set<std::string> kPathFlags = {"dataset_dir", "train_dir", "log_dir", "work_dir",
+                                          "trace"};
 
-// A number or a truth where the text is one.
+// Makes a number or a bool of a text that is one.
 io::HyperParameter MakeParameter(const std::string& name, const std::string& text) {
   if (text == "true" || text == "false") return {name, text == "true"};
   if (const auto number = ParseNumber<double>(text)) return {name, *number};
   return {name, text};
 }
 
-// Those that always are, and further ones that were given.
-std::vector<io::HyperParameter> AllParameters(const MonitoredRun& run) {
+// Returns the parameters that are always shown, and then the other flags that were given.
+std::vector<io::HyperParameter> CollectParameters(const MonitoredRun& run) {
   std::vector<io::HyperParameter> all = run.parameters;
-  std::set<std::string> names = kPlaces;
+  std::set<std::string> names = kPathFlags;
   for (const auto& [name, value] : all) names.insert(name);
   for (const auto& [name, value] : run.flags) {
     if (names.insert(name).second) all.push_back(MakeParameter(name, value));
@@ -37,23 +38,23 @@ std::vector<io::HyperParameter> AllParameters(const MonitoredRun& run) {
   return all;
 }
 
-monitoring::ReportOptions MakeReportOptions(const MonitoredRun& run, const Job& job) {
-  monitoring::ReportFacts facts{
+monitoring::ReportOptions MakeReportOptions(const MonitoredRun& run, const RankContext& context) {
+  monitoring::ReportInfo info{
       .title = std::string(run.input.net->name) + " on " + std::string(run.input.dataset->name),
       .max_steps = run.max_steps,
       .settings = run.settings,
       .class_names = run.class_names};
-  const collectives::Communicator& ranks = job.communicator();
+  const collectives::Communicator& ranks = context.communicator();
   std::string names;
   for (int rank = 0; rank < ranks.size(); ++rank)
     names += (rank == 0 ? "" : ", ") + ranks.NameOf(rank);
-  facts.settings.emplace_back(
-      "machine", fmt::format("{}; cores of rank 0: {}; hosts: {}", launch::ModelOfCpu(),
-                             job.cores(), ranks.num_hosts()));
-  facts.settings.emplace_back("places", names);
-  facts.settings.emplace_back("flags", JoinFlags(run.flags));
-  facts.settings.emplace_back("program", std::string("carole ") + Version());
-  return {.folder = run.train_dir, .facts = facts};
+  info.settings.emplace_back(
+      "machine", fmt::format("{}; cores of rank 0: {}; hosts: {}", launch::CpuModelName(),
+                             context.cores(), ranks.num_hosts()));
+  info.settings.emplace_back("places", names);
+  info.settings.emplace_back("flags", JoinFlags(run.flags));
+  info.settings.emplace_back("program", std::string("carole ") + Version());
+  return {.folder = run.train_dir, .info = info};
 }
 
 monitoring::SummaryOptions MakeSummaryOptions(const MonitoringFlags& flags,
@@ -67,45 +68,47 @@ monitoring::SummaryOptions MakeSummaryOptions(const MonitoringFlags& flags,
           .channels = run.input.channels,
           .preprocessing = &io::FindPreprocessing(run.input.preprocessing),
           .histograms = flags.histograms,
-          .parameters = AllParameters(run)};
+          .parameters = CollectParameters(run)};
 }
 
 }  // namespace
 
 void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags) {
-  line.Group("Watching");
-  line.AddBool("report", flags.report, "train_dir/report.html, for any browser");
+  line.Group("Monitoring");
+  line.AddBool("report", flags.report, "Write train_dir/report.html, a report for browsers.");
   line.AddNonNegative("image_summaries", flags.image_summaries,
-                      "images of the batch in each summary, as the net gets them");
+                      "Number of images of the batch in each summary, as the net gets them.");
   line.AddBool("histograms", flags.histograms,
-               "summaries hold weights, gradients and end points; takes time, and memory for all "
-               "end points, each of which 16 bits round: other numbers than without");
-  line.Add("trace", flags.trace,
-           "file for ui.perfetto.dev: phases and collectives of all ranks on one clock");
+               "Add histograms of weights, gradients and end points to summaries; needs time and "
+               "memory, and changes results slightly with 16-bit types, which round end points.");
+  line.AddPath("trace", flags.trace,
+               "Write a trace of all ranks to this file, for ui.perfetto.dev.", HelpLevel::kBasic);
   line.Add("trace_steps", flags.trace_steps,
-           "what the trace holds: so many last steps, or FIRST:LAST, counted from 0");
-  line.AddBool("trace_kernels", flags.trace_kernels, "the trace holds each kernel, too");
+           "Steps that --trace records: the last N, or FIRST:LAST counted from 0.");
+  line.AddBool("trace_kernels", flags.trace_kernels,
+               "Record each kernel in --trace, in addition to phases and collectives.");
 }
 
 std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,
                                                                     const MonitoredRun& run,
                                                                     train::TrainStep& step,
-                                                                    const Job& job) {
-  std::vector<std::unique_ptr<train::TrainingCallback>> watchers;
+                                                                    const RankContext& context) {
+  std::vector<std::unique_ptr<train::TrainingCallback>> callbacks;
   if (!flags.trace.empty()) {
-    RequireNoDevice("flags", flags.trace);
+    RejectSpecialFile("flags", flags.trace);
     monitoring::TraceOptions options{.path = flags.trace, .kernels = flags.trace_kernels};
     monitoring::ParseTraceSteps(flags.trace_steps, options);
-    watchers.push_back(std::make_unique<monitoring::Trace>(options, step, job.communicator()));
+    callbacks.push_back(std::make_unique<monitoring::Trace>(options, step, context.communicator()));
   }
-  if (!job.is_chief()) return watchers;
-  watchers.push_back(std::make_unique<monitoring::Progress>(monitoring::ProgressOptions{
+  if (!context.is_chief()) return callbacks;
+  callbacks.push_back(std::make_unique<monitoring::Progress>(monitoring::ProgressOptions{
       .max_steps = run.max_steps, .eval_every = run.eval_every, .time_left = run.time_left}));
-  if (run.train_dir.empty()) return watchers;
-  watchers.push_back(std::make_unique<monitoring::Summaries>(MakeSummaryOptions(flags, run), step));
+  if (run.train_dir.empty()) return callbacks;
+  callbacks.push_back(
+      std::make_unique<monitoring::Summaries>(MakeSummaryOptions(flags, run), step));
   if (flags.report)
-    watchers.push_back(std::make_unique<monitoring::Report>(MakeReportOptions(run, job)));
-  return watchers;
+    callbacks.push_back(std::make_unique<monitoring::Report>(MakeReportOptions(run, context)));
+  return callbacks;
 }
 
 }  // namespace carole::commands

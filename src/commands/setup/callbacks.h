@@ -1,4 +1,5 @@
-// What of a training run is written down for people: flags to watchers.
+// Creates the callbacks that record a training run for people: progress, TensorBoard summaries,
+// the report, and the trace.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@
 namespace carole::commands {
 
 struct MonitoringFlags {
-  std::string trace;  // path; empty: none
+  std::string trace;  // path; empty: no trace
   std::string trace_steps = "100";
   bool trace_kernels = false;
   bool report = true;
@@ -25,27 +26,27 @@ struct MonitoringFlags {
 };
 void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags);
 
-// What watchers want to know of the run.
+// The facts about a run that callbacks show.
 struct MonitoredRun {
-  std::string train_dir;             // "": nothing is written there
-  std::string log_dir;               // of event files; "": train_dir
-  int64_t save_summaries_steps = 0;  // 0: by time
-  double save_summaries_secs = 600;
+  std::string train_dir;              // "": nothing is written there
+  std::string log_dir;                // folder of event files; "": train_dir
+  int64_t save_summaries_steps = 0;   // steps between summaries; 0: by time
+  double save_summaries_secs = 600;   // seconds between summaries
   int64_t max_steps = 0;              // 0: no end
-  int64_t eval_every = 0;             // 0: never
-  std::function<double()> time_left;  // seconds until it is stopped, or infinite
+  int64_t eval_every = 0;             // steps; 0: never
+  std::function<double()> time_left;  // seconds until the run is stopped, or infinity
   NetInput input;
-  std::vector<std::pair<std::string, std::string>> settings;  // for people
-  // For comparing runs, and what was given, as NAME=VALUE.
-  std::vector<io::HyperParameter> parameters;
-  GivenFlags flags;
+  std::vector<std::pair<std::string, std::string>> settings;  // name and text, for people
+  std::vector<io::HyperParameter> parameters;                 // always shown, for comparing runs
+  GivenFlags flags;                                           // shown in addition
   std::vector<std::string> class_names;
 };
 
-// On each rank; step and job outlive them. Throws UsageError for values that make no sense.
+// Returns the callbacks of this rank. `step` and `context` must outlive them. Throws UsageError for
+// flag values that make no sense.
 std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,
                                                                     const MonitoredRun& run,
                                                                     train::TrainStep& step,
-                                                                    const Job& job);
+                                                                    const RankContext& context);
 
 }  // namespace carole::commands

@@ -17,15 +17,15 @@ namespace carole::commands {
 namespace {
 
 using launch::Finding;
-using launch::Verdict;
+using launch::FindingStatus;
 
-// Throws DataError and DiskError.
-void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& dataset,
-               int num_classes) {
+// Throws DataError if one of the two records is damaged, DiskError if the shard cannot be read.
+void CheckFirstAndLastRecord(const std::filesystem::path& shard, const io::DatasetEntry& dataset,
+                             int num_classes) {
   const auto source = io::OpenSeekableRecords(shard);
   const std::vector<uint64_t> offsets = io::ScanRecords(*source);
   const auto num_records = static_cast<int64_t>(offsets.size()) - 1;
-  if (num_records <= 0) io::FailEmptyShard(shard.string());
+  if (num_records <= 0) io::ThrowEmptyShard(shard.string());
   std::string buffer;
   io::Image image;
   for (const int64_t record : {int64_t{0}, num_records - 1}) {
@@ -33,8 +33,8 @@ void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& datas
     try {
       io::CheckExample(example.value_or(""), &dataset, num_classes, &image);
     } catch (const DataError& error) {
-      throw DataError(
-          io::AtPlace(io::RecordPlace(shard.string(), record, offsets[record]), error.what()));
+      throw DataError(io::WithLocation(io::RecordLocation(shard.string(), record, offsets[record]),
+                                       error.what()));
     }
   }
 }
@@ -46,32 +46,33 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
   try {
     const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
     if (HoldsOnlyRawFiles(dataset, flags.dataset_dir)) {
-      return {"data", Verdict::kOk,
-              fmt::format("{}: raw files; training writes their TFRecords once", flags.dataset_dir),
-              ""};
+      return {
+          "data", FindingStatus::kOk,
+          fmt::format("{}: raw files; training converts them to TFRecords once", flags.dataset_dir),
+          ""};
     }
     const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
     const int num_classes = io::NumClasses(dataset, flags.dataset_dir);
-    size_t step = std::max<size_t>(1, shards.size() * 5 / 8);  // comes by every shard once
+    // A stride without a common divisor with the number of shards visits each shard once.
+    size_t step = std::max<size_t>(1, shards.size() * 5 / 8);
     while (std::gcd(step, shards.size()) != 1) ++step;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-    size_t looked_at = 0;
-    for (; looked_at < shards.size() && (looked_at == 0 || Clock::now() < end); ++looked_at)
-      CheckEnds(shards[looked_at * step % shards.size()], dataset, num_classes);
-    return {"data", Verdict::kOk,
-            fmt::format("{} shards in {}; first and last record good in the {} that the time "
-                        "allowed to read",
-                        shards.size(), flags.dataset_dir, looked_at),
+    size_t num_checked = 0;
+    for (; num_checked < shards.size() && (num_checked == 0 || Clock::now() < end); ++num_checked)
+      CheckFirstAndLastRecord(shards[num_checked * step % shards.size()], dataset, num_classes);
+    return {"data", FindingStatus::kOk,
+            fmt::format("{} shards in {}; first and last record are good in {} of them, as many "
+                        "as the time allowed",
+                        shards.size(), flags.dataset_dir, num_checked),
             ""};
   } catch (const UsageError& error) {
-    return {"data", Verdict::kProblem, error.what(), "correct the flag"};
+    return {"data", FindingStatus::kProblem, error.what(), "correct the flag"};
   } catch (const DataError& error) {
-    return {
-        "data", Verdict::kProblem, error.what(),
-        "correct --dataset_dir, or copy what is missing or damaged again; carole dataset verify "
-        "looks at every record"};
+    return {"data", FindingStatus::kProblem, error.what(),
+            "correct --dataset_dir, or copy missing and damaged files again; `carole dataset "
+            "verify` checks every record"};
   } catch (const std::exception& error) {
-    return {"data", Verdict::kProblem, error.what(), "give this user the right to it"};
+    return {"data", FindingStatus::kProblem, error.what(), "give this user read permission"};
   }
 }
 

@@ -1,4 +1,4 @@
-// A quick look at a data set's shards.
+// A quick check of a data set's shards, for `carole doctor`.
 #pragma once
 
 #include "launch/doctor/doctor.h"
@@ -6,8 +6,8 @@
 
 namespace carole::commands {
 
-// Whether all shards are there, and the first and the last record of each is whole: as many shards
-// as the time allows, evenly spread.
+// Checks that all shards exist, and that the first and the last record of each are intact. Reads
+// evenly spread shards until `seconds` have passed, at least one.
 launch::Finding CheckData(const DatasetFlags& flags, double seconds);
 
 }  // namespace carole::commands

@@ -14,15 +14,17 @@
 namespace carole::commands {
 namespace {
 
-// The first samples of another source, over all ranks, and how many it left out.
+// Ends another source after the first `count` samples of all ranks together, and counts the bad
+// records that were skipped.
 class FirstSamples : public io::BatchSource {
  public:
-  // `offset`: of this rank's share in a batch of all.
+  // `offset`: the index of this rank's first sample in a batch of all ranks.
   FirstSamples(std::unique_ptr<io::BatchSource> source, int64_t count, int64_t offset)
       : source_(std::move(source)), count_(count), offset_(offset) {}
 
   const io::Batch* Next() override {
-    if (batch_.next_position + offset_ >= count_) return nullptr;  // what lies there may be damaged
+    // Does not read records beyond the end: they may be damaged.
+    if (batch_.next_position + offset_ >= count_) return nullptr;
     const io::Batch* next = source_->Next();
     if (next == nullptr) return nullptr;
     batch_ = *next;
@@ -38,41 +40,48 @@ class FirstSamples : public io::BatchSource {
   io::Batch batch_;
 };
 
-// Ranks take records in turn by batches of one size. Shares of a machine differ where machines have
-// different numbers of ranks.
-int64_t LeastOfRanks(int64_t local_batch, const Job& job) {
-  return std::ranges::min(AllGather(job.communicator(), local_batch, {.what = "evaluation batch"}));
+// Ranks take records in turn in batches of one size, so they must agree on it. Their batches differ
+// if hosts have different numbers of ranks.
+int64_t MinOverRanks(int64_t local_batch, const RankContext& context) {
+  return std::ranges::min(
+      AllGather(context.communicator(), local_batch, {.what = "evaluation batch"}));
 }
 
-// Less than `batch`, whose activations take `bytes`, where these are too many.
-int64_t BatchWithin(size_t most_bytes, int64_t batch, size_t bytes) {
-  if (bytes <= most_bytes || batch == 1) return batch;
-  const auto share = static_cast<double>(most_bytes) / static_cast<double>(bytes);
+// Returns a batch whose activations need about `max_bytes`, given that those of `batch` need
+// `bytes`. Returns `batch` if it fits, else a smaller one.
+int64_t LargestBatchWithin(size_t max_bytes, int64_t batch, size_t bytes) {
+  if (bytes <= max_bytes || batch == 1) return batch;
+  const auto share = static_cast<double>(max_bytes) / static_cast<double>(bytes);
   return std::clamp(static_cast<int64_t>(share * static_cast<double>(batch)), int64_t{1},
                     batch - 1);
 }
 
 }  // namespace
 
-Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
-                       int64_t local_batch, VariableStore* share, size_t most_bytes)
-    : dataset_(dataset), input_(input), job_(job), local_batch_(LeastOfRanks(local_batch, job)) {
-  (void)CountSamples(dataset, input, job);
-  constexpr size_t kAny = std::numeric_limits<size_t>::max();
-  most_bytes =
-      std::min(most_bytes > 0 ? most_bytes : kAny, job.backend().FreeBytes().value_or(kAny));
+Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input,
+                       const RankContext& context, int64_t local_batch, VariableStore* share,
+                       size_t max_bytes)
+    : dataset_(dataset),
+      input_(input),
+      context_(context),
+      local_batch_(MinOverRanks(local_batch, context)) {
+  (void)CountSamples(dataset, input, context);
+  constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+  max_bytes = std::min(max_bytes > 0 ? max_bytes : kNoLimit,
+                       context.backend().FreeBytes().value_or(kNoLimit));
   for (const int64_t given = local_batch_;;) {
     nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
-    collectives::RunRankLocal(job.communicator(), "plans", [&] {
+    collectives::RunRankLocal(context.communicator(), "plans", [&] {
       inference_.reset();
       inference_ = std::make_unique<train::Inference>(std::move(model.graph), model.logits,
-                                                      job.backend(), share);
+                                                      context.backend(), share);
     });
-    const int64_t fits =
-        LeastOfRanks(BatchWithin(most_bytes, local_batch_, inference_->activation_bytes()), job);
+    const int64_t fits = MinOverRanks(
+        LargestBatchWithin(max_bytes, local_batch_, inference_->activation_bytes()), context);
     if (fits == local_batch_) {
       if (fits < given)
-        LogInfo("memory", "evaluation takes {} images at a time, to stay in its bounds", fits);
+        LogInfo("memory", "evaluation uses batches of {} images to stay within its memory limit",
+                fits);
       break;
     }
     local_batch_ = fits;
@@ -84,44 +93,45 @@ std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
                                               const std::function<bool()>& stop_requested) {
   const int64_t count = max_samples > 0 ? max_samples : std::numeric_limits<int64_t>::max();
   std::unique_ptr<FirstSamples> source;
-  collectives::RunRankLocal(job_.communicator(), "evaluation data", [&] {
+  collectives::RunRankLocal(context_.communicator(), "evaluation data", [&] {
     source = std::make_unique<FirstSamples>(
-        io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_)), count,
-        job_.rank() * local_batch_);
+        io::MakePipeline(MakePipelineOptions(dataset_, input_, context_, local_batch_)), count,
+        context_.rank() * local_batch_);
   });
-  auto metrics = train::Evaluate(*inference_, *source, job_.communicator(), stop_requested);
+  auto metrics = train::Evaluate(*inference_, *source, context_.communicator(), stop_requested);
   if (metrics && dataset_.max_bad_records > 0) {
     int64_t skipped = 0;
-    for (int64_t mine : AllGather(job_.communicator(), source->skipped(), {.what = "bad records"}))
-      skipped += mine;
+    for (const int64_t count_of_rank :
+         AllGather(context_.communicator(), source->skipped(), {.what = "bad records"}))
+      skipped += count_of_rank;
     train::RequireFewSkipped(skipped, dataset_.max_bad_records);
   }
   return metrics;
 }
 
-std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
-                                        const std::filesystem::path& dataset_dir,
-                                        int64_t labels_offset, int64_t num_classes) {
-  const std::vector<std::string> of_labels = io::ClassNames(dataset, dataset_dir);
-  const auto num_labels = static_cast<int64_t>(of_labels.size());
+std::vector<std::string> NetClassNames(const io::DatasetEntry& dataset,
+                                       const std::filesystem::path& dataset_dir,
+                                       int64_t labels_offset, int64_t num_classes) {
+  const std::vector<std::string> label_names = io::ClassNames(dataset, dataset_dir);
+  const auto num_labels = static_cast<int64_t>(label_names.size());
   std::vector<std::string> names;
   for (int64_t label = labels_offset; label < labels_offset + num_classes; ++label) {
     const bool is_class = label >= 0 && label < num_labels;
-    names.push_back(is_class ? of_labels[label] : std::to_string(label));
+    names.push_back(is_class ? label_names[label] : std::to_string(label));
   }
   return names;
 }
 
-std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input) {
-  return NamesOfClasses(*input.dataset, dataset.dataset_dir, dataset.labels_offset,
-                        input.num_classes);
+std::vector<std::string> NetClassNames(const DatasetFlags& dataset, const NetInput& input) {
+  return NetClassNames(*input.dataset, dataset.dataset_dir, dataset.labels_offset,
+                       input.num_classes);
 }
 
-std::vector<std::string> FromAttribute(const std::string& text) {
+std::vector<std::string> SplitClassNames(const std::string& text) {
   return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
 }
 
-train::RunMetadata DataFacts(const DatasetFlags& dataset, const NetInput& input) {
+train::RunMetadata MakeDataMetadata(const DatasetFlags& dataset, const NetInput& input) {
   return {{train::kDataset, std::string(input.dataset->name)},
           {train::kImageSize, std::to_string(input.image_size)},
           {train::kChannels, std::to_string(input.channels)},
@@ -130,16 +140,17 @@ train::RunMetadata DataFacts(const DatasetFlags& dataset, const NetInput& input)
           {train::kPreprocessing, input.preprocessing},
           {train::kDctMethod, dataset.dct_method},
           {train::kDctScaling, dataset.dct_scaling ? "1" : "0"},
-          {train::kClassNames, JoinTexts(NamesOfClasses(dataset, input), "\n")}};
+          {train::kClassNames, JoinTexts(NetClassNames(dataset, input), "\n")}};
 }
 
-train::WeightsKind KindOfWeights(double moving_average_decay) {
+train::WeightsKind ChooseWeightsKind(double moving_average_decay) {
   return moving_average_decay != 0 ? train::WeightsKind::kMovingAverages
                                    : train::WeightsKind::kTrained;
 }
 
-train::RunMetadata FactsOf(const io::WeightsReader& weights) {
-  return weights.own() != nullptr ? weights.own()->attributes : train::RunMetadata{};
+train::RunMetadata ReadRunMetadata(const io::WeightsSource& weights) {
+  return weights.carole_checkpoint() != nullptr ? weights.carole_checkpoint()->attributes
+                                                : train::RunMetadata{};
 }
 
 }  // namespace carole::commands

@@ -1,4 +1,4 @@
-// A net and the images of a split: what eval has in common with train's --eval_every.
+// Evaluation of a net on a split, shared by `carole eval` and the evaluation during training.
 #pragma once
 
 #include <cstdint>
@@ -21,45 +21,50 @@ namespace carole::commands {
 
 class Evaluation {
  public:
-  // `share`: the variables of a training run, which outlive this; without it there are variables of
-  // its own. All references outlive this. local_batch: at most so many images at a time, and no
-  // more than whose activations fit into most_bytes (0: any) and what a device has free, but one;
-  // ranks agree on the least. Collective.
-  Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
-             int64_t local_batch, VariableStore* share = nullptr, size_t most_bytes = 0);
+  // Builds the net for forward-only execution. `share`: the variables of a training run to
+  // evaluate; nullptr: the evaluation has variables of its own. `share` and `context` must outlive
+  // this.
+  //
+  // The batch has `local_batch` images per rank. It is smaller, but at least one image, if the
+  // activations would exceed `max_bytes` (0: no limit) or the free memory of the device. All ranks
+  // use the smallest batch of any rank. Collective.
+  Evaluation(const DatasetFlags& dataset, const NetInput& input, const RankContext& context,
+             int64_t local_batch, VariableStore* share = nullptr, size_t max_bytes = 0);
 
   VariableStore& store() { return inference_->store(); }
 
-  // One pass over the split, or its first `max_samples` (0: all), the same on any number of ranks.
-  // Collective; nullopt when a rank was asked to stop.
+  // Makes one pass over the split, or over its first `max_samples` (0: all). These are the same
+  // samples on any number of ranks. Collective. Returns nullopt if a rank was asked to stop.
   std::optional<train::Metrics> Run(int64_t max_samples = 0,
                                     const std::function<bool()>& stop_requested = {});
 
  private:
   const DatasetFlags dataset_;
   const NetInput input_;
-  const Job& job_;
+  const RankContext& context_;
   int64_t local_batch_;
   std::unique_ptr<train::Inference> inference_;
 };
 
-// Names of the net's classes, in its order: what is no class of the data set is called by the
-// number that its label would have.
-std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
-                                        const std::filesystem::path& dataset_dir,
-                                        int64_t labels_offset, int64_t num_classes);
-std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
+// Returns the names of the net's classes, in its order. A class that the data set does not have is
+// named by its label's number.
+std::vector<std::string> NetClassNames(const io::DatasetEntry& dataset,
+                                       const std::filesystem::path& dataset_dir,
+                                       int64_t labels_offset, int64_t num_classes);
+std::vector<std::string> NetClassNames(const DatasetFlags& dataset, const NetInput& input);
 
-// Of the attribute train::kClassNames, a line for each.
-std::vector<std::string> FromAttribute(const std::string& text);
+// Splits the checkpoint attribute train::kClassNames, which has one line per name.
+std::vector<std::string> SplitClassNames(const std::string& text);
 
-// What labels and pixels mean, for a checkpoint's attributes and to be compared with them.
-train::RunMetadata DataFacts(const DatasetFlags& dataset, const NetInput& input);
+// Returns what labels and pixels mean, as run metadata: checkpoints store it, and evaluation
+// compares it.
+train::RunMetadata MakeDataMetadata(const DatasetFlags& dataset, const NetInput& input);
 
-// Of what --moving_average_decay says: as in TF-Slim, averages unless it is 0.
-train::WeightsKind KindOfWeights(double moving_average_decay);
+// Returns which weights of a checkpoint are used: as in TF-Slim, the moving averages unless
+// --moving_average_decay is 0.
+train::WeightsKind ChooseWeightsKind(double moving_average_decay);
 
-// What the run that wrote these weights told of itself; nothing for files of other programs.
-train::RunMetadata FactsOf(const io::WeightsReader& weights);
+// Returns the metadata of the run that wrote these weights; empty for files of other programs.
+train::RunMetadata ReadRunMetadata(const io::WeightsSource& weights);
 
 }  // namespace carole::commands

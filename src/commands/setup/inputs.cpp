@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "collectives/ranks/fact_check.h"
 #include "collectives/ranks/rank_local_work.h"
+#include "collectives/ranks/settings_check.h"
 #include "io/preprocessing/preprocessing.h"
 #include "io/records/record_index.h"
 #include "src/backend/arena_math.h"
@@ -21,16 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The GPU that the rank computes on, or would.
-int GpuOf(const Job& job) {
-  const ArenaMath* math = job.backend().arena_math();
-  return math != nullptr ? math->device() : job.communicator().local_rank();
+// Returns the GPU that the rank computes on, or the one with its local rank if it computes on the
+// CPU.
+int ChooseNvjpegGpu(const RankContext& context) {
+  const ArenaMath* math = context.backend().arena_math();
+  return math != nullptr ? math->device() : context.communicator().local_rank();
 }
 
-// None where images come as fp32.
+// Returns how the net normalizes images that arrive as bytes, or nullopt if they arrive as fp32.
 std::optional<NormalizeAttributes> ChooseNormalize(const DatasetFlags& dataset,
                                                    const io::PreprocessingEntry& preprocessing) {
-  const bool whole_pixels = preprocessing.has_whole_pixels && !dataset.use_grayscale;
+  const bool whole_pixels = preprocessing.has_integer_pixels && !dataset.use_grayscale;
   const bool wanted =
       dataset.input_dtype == "auto" ? whole_pixels : dataset.input_dtype == Name(DType::kU8);
   if (!wanted) return std::nullopt;
@@ -51,7 +52,7 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.net = &nets::FindNet(net.model_name);
   input.dataset = &io::FindDataset(dataset.dataset_name);
   if (dataset.dataset_dir.empty())
-    throw UsageError("[flags] --dataset_dir: missing: name the folder of the TFRecords");
+    throw UsageError("[flags] --dataset_dir: is missing; name the folder of the TFRecords");
   input.preprocessing = PreprocessingOf(*input.net, dataset.preprocessing_name);
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
@@ -62,7 +63,7 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   if (input.num_classes < 2) {
     if (dataset.labels_offset == 0)
       throw DataError(
-          fmt::format("[data] --dataset_dir {}: labels.txt: got {} class, want 2 or "
+          fmt::format("[data] --dataset_dir={}: labels.txt: too few classes: got {}, want 2 or "
                       "more lines INDEX:NAME",
                       dataset.dataset_dir, input.num_classes));
     throw UsageError(fmt::format("[flags] --labels_offset: too few classes: got {}, want 2 or more",
@@ -72,37 +73,34 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
 }
 
 void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
-  line.Group("Training data");
+  line.Group("Data");
   line.AddBool("fast_mode", flags.fast_mode,
-               "inception: bilinear resizing, brightness and saturation only; --nofast_mode adds "
-               "three ways of resizing, hue and contrast");
-  line.AddBool(
-      "use_bounding_boxes", flags.use_bounding_boxes,
-      "inception: each crop shows some of an object that the records mark; TF-Slim's trainer "
-      "does not look at them");
-  line.Add(
-          "input_dtype", flags.input_dtype,
-          "what the net gets: fp32; uint8, which takes a quarter of the bytes to a GPU, where they "
-          "are normalized, but rounds what was resized or distorted to whole pixels; auto: uint8 "
-          "where that changes nothing")
+               "For the inception preprocessing: only bilinear resizing, brightness and "
+               "saturation; --nofast_mode adds three ways of resizing, hue and contrast.");
+  line.AddBool("use_bounding_boxes", flags.use_bounding_boxes,
+               "For the inception preprocessing: let each crop cover part of an annotated object; "
+               "TF-Slim's trainer ignores the boxes.");
+  line.Add("input_dtype", flags.input_dtype,
+           "Type of images that the net gets; uint8 sends a quarter of the bytes to a GPU but "
+           "rounds resized and distorted pixels; auto: uint8 if that changes nothing.")
       ->check(CLI::IsMember({"auto", "fp32", "uint8"}));
   line.Add("shuffle_block_records", flags.shuffle_block_records,
-           "for disks that are slow at seeking: shuffles runs of so many records, then records "
-           "within 16 runs; 0: all records freely")
+           "For disks that seek slowly: shuffle blocks of this many records, then records within "
+           "16 blocks; 0: shuffle all records.")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
 }
 
-int DecodeThreads(const DatasetFlags& flags, const Job& job) {
-  // Decoding waits for memory and branches, which a core's second thread makes use of; vectors that
-  // compute leave it nothing.
-  const int room = job.backend().on_host() ? job.cores() : job.hyperthreads();
+int DecodeThreads(const DatasetFlags& flags, const RankContext& context) {
+  // Decoding stalls on memory and branches, so a core's second hyperthread speeds it up. It gains
+  // nothing while vector kernels compute on the same core.
+  const int room = context.backend().on_host() ? context.cores() : context.hyperthreads();
   if (flags.num_preprocessing_threads > 0) return std::min(flags.num_preprocessing_threads, room);
-  const int free = room - job.backend().threads();  // a GPU's takes one: it launches
+  const int free = room - context.backend().threads();  // a GPU's backend has one: it launches
   return free > 0 ? free : room;
 }
 
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
-                                        const Job& job, int64_t local_batch) {
+                                        const RankContext& context, int64_t local_batch) {
   io::PipelineOptions options;
   options.dataset = input.dataset;
   options.dataset_dir = flags.dataset_dir;
@@ -114,27 +112,27 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.labels_offset = flags.labels_offset;
   options.num_classes = input.num_classes;
   options.local_batch = local_batch;
-  options.rank = job.rank();
-  options.size = job.size();
+  options.rank = context.rank();
+  options.size = context.size();
   options.dct_method = ParseDctMethod(flags.dct_method);
   if (flags.jpeg_decoder == "nvjpeg")
-    options.decoder_factory = std::make_shared<gpu_jpeg::NvJpeg>(GpuOf(job));
+    options.decoder_factory = std::make_shared<gpu_jpeg::NvJpeg>(ChooseNvjpegGpu(context));
   options.dct_scaling = flags.dct_scaling;
   options.fast_mode = flags.fast_mode;
   options.use_bounding_boxes = flags.use_bounding_boxes;
   options.shuffle_block_records = flags.shuffle_block_records;
   options.max_bad_records = flags.max_bad_records;
-  options.threads = DecodeThreads(flags, job);
+  options.threads = DecodeThreads(flags, context);
   return options;
 }
 
-int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job) {
+int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const RankContext& context) {
   const std::string& split = flags.dataset_split_name;
   io::RecordIndex index;
-  collectives::RunRankLocal(job.communicator(), "records", [&] {
+  collectives::RunRankLocal(context.communicator(), "records", [&] {
     index = io::LoadRecordIndex({.shards = io::FindShards(*input.dataset, split, flags.dataset_dir),
                                  .work_dir = flags.work_dir,
-                                 .threads = DecodeThreads(flags, job),
+                                 .threads = DecodeThreads(flags, context),
                                  .skip_damage = flags.max_bad_records > 0});
   });
   std::string shards;
@@ -143,7 +141,7 @@ int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job
                           shard.num_records());
   }
   collectives::CheckSettingsMatch(
-      job.communicator(),
+      context.communicator(),
       {{"records of " + split, std::to_string(index.num_records())},
        {"names and sizes of its shards", fmt::format("hash {:016x}", Fnv1a64(shards))}});
   return index.num_records();
@@ -156,17 +154,18 @@ nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch) 
           .num_classes = input.num_classes};
 }
 
-int64_t ShareOfMachine(int64_t batch, const Job& job) {
-  return std::max<int64_t>(1, batch / job.communicator().local_size());
+int64_t DivideHostBatch(int64_t batch, const RankContext& context) {
+  return std::max<int64_t>(1, batch / context.communicator().local_size());
 }
 
 int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
-               const MachineFlags& machine, const std::function<int(Job&, const NetInput&)>& body) {
+               const MachineFlags& machine,
+               const std::function<int(RankContext&, const NetInput&)>& body) {
   const NetInput input = ResolveNetInput(net, dataset);
-  return RunJob(machine, [&](Job& job) {
-    CheckFlagsMatch(line, job.communicator());
+  return RunAsRank(machine, [&](RankContext& context) {
+    CheckFlagsMatch(line, context.communicator());
     line.LogIgnored();
-    return body(job, input);
+    return body(context, input);
   });
 }
 

@@ -1,4 +1,4 @@
-// What the flags of net and data set mean together: which pictures go into which net.
+// What the flags of net and data set mean together: which images go into which net.
 #pragma once
 
 #include <functional>
@@ -18,44 +18,52 @@ struct NetInput {
   std::string preprocessing;
   int image_size = 0;
   int channels = 0;     // the data set's, or 1 with --use_grayscale
-  int num_classes = 0;  // the data set's, after labels_offset
-  // Given: in training images are bytes, which the net normalizes so.
+  int num_classes = 0;  // the data set's number less labels_offset
+  // If set, training images are bytes, and the net normalizes them in this way.
   std::optional<NormalizeAttributes> normalize;
 
   DType training_dtype() const { return normalize ? DType::kU8 : DType::kF32; }
 };
 
-// The name in io/preprocessing/preprocessing.h for --preprocessing_name, where as in TF-Slim a
-// net's name stands for its preprocessing; this net's where the flag is empty.
+// Returns the name of a preprocessing (io/preprocessing/preprocessing.h) for --preprocessing_name.
+// As in TF-Slim, a net's name stands for the net's preprocessing. If the flag is empty, it is that
+// of `net`.
 std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag);
 
-// Throws UsageError for names that there are not, for an --input_dtype that the preprocessing
-// cannot have, and when --dataset_dir is missing.
+// Resolves names and sizes. Throws UsageError for unknown names, for an --input_dtype that the
+// preprocessing does not support, and if --dataset_dir is missing.
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
 
-// The flags of training data, beside AddDatasetFlags()'s.
+// Adds the flags of training data that AddDatasetFlags() does not add.
 void AddInputFlags(CommandLine& line, DatasetFlags& flags);
 
-// Threads that read and decode: no more than the rank has cores, or hyperthreads where a GPU
-// computes. Beside those that compute, unless these take all cores.
-int DecodeThreads(const DatasetFlags& flags, const Job& job);
+// Returns the number of threads that read and decode images. By default these are the cores that
+// the compute threads leave free. If they leave none, it is all cores, since decode threads sleep
+// while enough batches are ready. It is at most the rank's number of cores, or of hyperthreads if
+// a GPU computes.
+int DecodeThreads(const DatasetFlags& flags, const RankContext& context);
 
-// This rank's part of one ordered pass; callers set training, shuffle, repeat, seed and place.
+// Returns options for this rank's part of one ordered pass over the split. Callers change training,
+// shuffle, repeat, seed and start position as needed.
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
-                                        const Job& job, int64_t local_batch);
+                                        const RankContext& context, int64_t local_batch);
 
-// Records of the split. Collective: throws ConfigError where ranks see other shards.
-int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job);
+// Returns the number of records in the split. Collective. Throws ConfigError if ranks see different
+// shards.
+int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const RankContext& context);
 
-// The net on this input, for evaluation unless the caller sets `training`.
+// Returns options to build the net for this input, for evaluation unless the caller sets
+// `training`.
 nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch);
 
-// A machine's batch shared by its ranks, at least one image each.
-int64_t ShareOfMachine(int64_t batch, const Job& job);
+// Divides a host's batch among its ranks. Returns this rank's share, at least one image.
+int64_t DivideHostBatch(int64_t batch, const RankContext& context);
 
-// What train and eval do with a line that is parsed: checks it before ranks meet, and runs `body`
-// as a rank.
+// Runs `body` as one rank and returns its result. Used by train and eval after parsing. Resolves
+// the input before ranks connect, so that wrong flags fail at once. Then checks that all ranks have
+// the same flags.
 int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
-               const MachineFlags& machine, const std::function<int(Job&, const NetInput&)>& body);
+               const MachineFlags& machine,
+               const std::function<int(RankContext&, const NetInput&)>& body);
 
 }  // namespace carole::commands

@@ -1,5 +1,5 @@
-// This process as one rank of a job: its communicator, its share of the cores, its kernels; and how
-// it ends when something goes wrong.
+// This process as one rank of a job: its communicator, its share of the cores, and its backend.
+// Also how the process ends and reports its end.
 #pragma once
 
 #include <exception>
@@ -14,36 +14,38 @@
 
 namespace carole::commands {
 
-class Job {
+class RankContext {
  public:
-  // Alone, without starting MPI, unless mpirun or srun started this process. Throws ConfigError,
-  // CommError.
-  explicit Job(const MachineFlags& flags);
+  // Connects the ranks and makes the backend. Without mpirun or srun this is a job of one rank, and
+  // MPI is not started. Collective. Throws ConfigError if the environment or the flags make no
+  // sense or a rank lacks its device, CommError if ranks cannot connect.
+  explicit RankContext(const MachineFlags& flags);
 
   collectives::Communicator& communicator() const { return *communicator_; }
   const Backend& backend() const { return *backend_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
-  int cores() const { return cores_; }                // that this rank may keep busy
-  int hyperthreads() const { return hyperthreads_; }  // of these cores
-  bool is_chief() const { return rank() == 0; }       // the rank that prints and writes
-  // For ranks that compute on GPUs: what they hold is summed by NCCL from now on. Collective.
-  // Throws ConfigError, CommError.
+  int cores() const { return cores_; }                // cores that this rank may keep busy
+  int hyperthreads() const { return hyperthreads_; }  // hyperthreads of these cores
+  bool is_chief() const { return rank() == 0; }       // whether this rank prints and writes files
+  // Connects the GPUs of the ranks, if they compute on GPUs: reductions of device memory use NCCL
+  // from now on. Collective. Throws ConfigError, CommError.
   void ConnectDevices() const;
 
  private:
-  // What one rank cannot have, no rank has. Collective.
+  // Makes the backend; fails on all ranks if it fails on one. Collective.
   void MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision);
 
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
   std::string wire_dtype_;
-  std::unique_ptr<Backend> backend_;  // its stream outlives the communicator
+  std::unique_ptr<Backend> backend_;  // its stream must outlive the communicator
   std::unique_ptr<collectives::Communicator> communicator_;
 };
 
-// Deletes what has memory of a device, but not while an error passes: the device may wait for a
-// rank that is gone, and the end of its memory for the device. The process's own end comes first.
+// Deletes an object that has device memory, except while an exception propagates. In that case the
+// device may be waiting for a rank that is gone, and freeing memory would wait for the device. The
+// process ends soon after and frees the memory.
 struct DeleteUnlessFailing {
   bool on_host = true;
   template <typename T>
@@ -54,22 +56,24 @@ struct DeleteUnlessFailing {
 template <typename T>
 using DeviceOwned = std::unique_ptr<T, DeleteUnlessFailing>;
 template <typename T, typename... Arguments>
-DeviceOwned<T> MakeDeviceOwned(const Job& job, Arguments&&... arguments) {
-  return {new T(std::forward<Arguments>(arguments)...), {job.backend().on_host()}};
+DeviceOwned<T> MakeDeviceOwned(const RankContext& context, Arguments&&... arguments) {
+  return {new T(std::forward<Arguments>(arguments)...), {context.backend().on_host()}};
 }
 
-// Runs `body` as a rank and returns what it returns. An error of one rank is reported and ends the
-// whole job.
-int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body);
+// Runs `body` as one rank of a job and returns its result. If a rank throws, the error is reported
+// and the whole job is aborted.
+int RunAsRank(const MachineFlags& flags, const std::function<int(RankContext&)>& body);
 
-// Logs the error; returns its exit code.
+// Logs the error and returns its exit code.
 int LogFailure(const std::exception_ptr& error);
 
-// The same, and says the code in words on the last line of standard error.
+// Logs the error, prints the exit code and its meaning as the last line on standard error, and
+// returns the exit code.
 int ReportError(const std::exception_ptr& error);
-// A plain 0 goes without saying.
+// Prints the exit code and its meaning as the last line on standard error. Prints nothing for 0,
+// unless SetExitMeaning() was called.
 void ReportExit(int code);
-// What the program's code, whatever number the user wants for it, means.
-void ReportExitAs(ExitCode meaning);
+// Sets the meaning that ReportExit() prints, for exit codes whose number the user can choose.
+void SetExitMeaning(ExitCode meaning);
 
 }  // namespace carole::commands

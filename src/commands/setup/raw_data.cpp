@@ -31,8 +31,9 @@ bool HoldsAllSplits(const fs::path& folder, const io::DatasetEntry& dataset) {
                              [&](const io::SplitEntry& s) { return HoldsSplit(folder, s); });
 }
 
-// Another for other raw files and for those that replaced them: records of theirs are not ours.
-std::string NameOfRecords(const io::DatasetEntry& dataset, const fs::path& raw_dir) {
+// Returns "records-HASH". The hash covers paths, sizes and times of the raw files, so that records
+// of other files, or of files that were replaced since, are not used.
+std::string RecordsFolderName(const io::DatasetEntry& dataset, const fs::path& raw_dir) {
   std::string identity(dataset.name);
   for (const fs::path& file : io::FindRawMnist(dataset, raw_dir)) {
     identity += fmt::format("\n{} {} {}", fs::canonical(file).string(), fs::file_size(file),
@@ -41,24 +42,24 @@ std::string NameOfRecords(const io::DatasetEntry& dataset, const fs::path& raw_d
   return fmt::format("records-{:016x}", Fnv1a64(identity));
 }
 
-// Where the records are, or can be written.
-fs::path FolderOfRecords(const DatasetFlags& flags, const io::DatasetEntry& dataset) {
+// Returns the folder where the records are or can be written.
+fs::path ChooseRecordsFolder(const DatasetFlags& flags, const io::DatasetEntry& dataset) {
   const fs::path data = flags.dataset_dir;
-  const fs::path beside = fs::is_directory(data) ? data : fs::absolute(data).parent_path();
-  const std::string name = NameOfRecords(dataset, data);
-  for (const fs::path& folder : {beside, fs::path(flags.work_dir)}) {
+  const fs::path data_folder = fs::is_directory(data) ? data : fs::absolute(data).parent_path();
+  const std::string name = RecordsFolderName(dataset, data);
+  for (const fs::path& folder : {data_folder, fs::path(flags.work_dir)}) {
     if (folder.empty()) continue;
     if (HoldsAllSplits(folder / name, dataset) || access(folder.c_str(), W_OK) == 0)
       return folder / name;
   }
   if (!flags.work_dir.empty()) {
     throw DiskError(
-        fmt::format("[data] --work_dir {}: is not there or cannot be written: want a folder for "
-                    "the TFRecords of {}'s raw files",
+        fmt::format("[data] --work_dir={}: does not exist or cannot be written; name a folder for "
+                    "the TFRecords that are made from the raw files in {}",
                     flags.work_dir, flags.dataset_dir));
   }
   throw DiskError(
-      fmt::format("[data] {}: cannot be written, so its raw files cannot become TFRecords there; "
+      fmt::format("[data] {}: is read-only, so TFRecords of its raw files cannot be written there; "
                   "name a folder for them with --work_dir",
                   flags.dataset_dir));
 }
@@ -72,15 +73,16 @@ bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& datas
          !io::FindRawMnist(dataset, dataset_dir).empty();
 }
 
-DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job) {
+DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input,
+                            const RankContext& context) {
   DatasetFlags prepared = flags;
   const bool is_raw = HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir);
-  collectives::RunRankLocal(job.communicator(), "raw files", [&] {
+  collectives::RunRankLocal(context.communicator(), "raw files", [&] {
     if (!is_raw) return;
-    prepared.dataset_dir = FolderOfRecords(flags, *input.dataset);
-    if (job.communicator().local_rank() != 0) return;
+    prepared.dataset_dir = ChooseRecordsFolder(flags, *input.dataset);
+    if (context.communicator().local_rank() != 0) return;
     if (HoldsAllSplits(prepared.dataset_dir, *input.dataset)) return;
-    LogInfo("data", "{}: raw files; their TFRecords are written to {}", flags.dataset_dir,
+    LogInfo("data", "{}: raw files; writing their TFRecords to {}", flags.dataset_dir,
             prepared.dataset_dir);
     input.dataset->build({.dataset = input.dataset,
                           .raw_dir = flags.dataset_dir,

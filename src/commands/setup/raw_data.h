@@ -1,18 +1,21 @@
-// Data sets as they are distributed, where TFRecords are asked for.
+// Data sets in the form in which they are distributed, converted to TFRecords on the first use.
 #pragma once
 
 #include "src/commands/setup/inputs.h"
 
 namespace carole::commands {
 
-// Whether dataset_dir holds MNIST's raw files, or is mnist.npz, and there are no TFRecords.
+// Whether dataset_dir holds MNIST's raw files, or is the file mnist.npz, and there are no
+// TFRecords.
 bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& dataset_dir);
 
-// Where dataset_dir holds only raw files (the MNIST programs' data_dir), one rank of each machine
-// writes TFRecords once, into a folder `records-HASH` there or, when it is read-only, of work_dir;
-// other raw files, or newer ones, have another hash. Returns the flags with the folder of the
-// TFRecords. Collective. Throws DataError for damaged files, DiskError when neither folder can be
-// written.
-DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job);
+// Returns the flags with dataset_dir replaced by a folder of TFRecords, if it holds only raw files.
+// The MNIST programs' data_dir is such a folder.
+//
+// One rank of each host writes the TFRecords once, into the folder records-HASH in dataset_dir, or
+// in work_dir if that is read-only. The hash differs for other raw files and for newer ones.
+// Collective. Throws DataError for damaged files, DiskError if neither folder can be written.
+DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input,
+                            const RankContext& context);
 
 }  // namespace carole::commands

@@ -8,103 +8,126 @@
 namespace carole::commands {
 namespace {
 
-// Names that a run needs for itself, or that lie elsewhere.
-std::string RefuseNameOfRun(const std::string& name) {
+// Validates --final_model: returns "" or an error text. A run needs the names model.ckpt* itself.
+std::string ValidateFinalModelName(const std::string& name) {
   const bool is_good =
       name.ends_with(".h5") && !name.starts_with("model.ckpt") && name.find('/') == name.npos;
-  return name.empty() || is_good
-             ? ""
-             : name + ": want NAME.h5, without a folder and other than model.ckpt-STEP.h5";
+  return name.empty() || is_good ? ""
+                                 : name + ": want NAME.h5, without a folder, and not model.ckpt*";
 }
 
 void AddLengthFlags(CommandLine& line, RunFlags& flags) {
-  line.Group("Run");
-  line.Add("train_dir,output_dir", flags.train_dir,
-           "folder of checkpoints and event files; a run goes on from there; empty: saves nothing");
-  line.Add("log_dir", flags.log_dir, "folder of event files; the default is train_dir");
-  line.AddPositive("batch_size", flags.batch_size, "images of a step, of each rank");
-  line.AddNonNegative(
-      "train_batch_size", flags.train_batch_size,
-      "images of a step, of each machine: its ranks share them; 0: see --batch_size");
-  line.AddNonNegative("max_number_of_steps", flags.max_number_of_steps, "0: forever");
+  line.Group("Run and checkpoints");
+  line.AddPath("train_dir,output_dir", flags.train_dir,
+               "Folder of checkpoints and event files; a run resumes from it; empty: nothing is "
+               "saved.",
+               HelpLevel::kBasic);
+  line.AddPath("log_dir", flags.log_dir, "Folder of event files; empty: --train_dir.");
+  line.AddNonNegative("max_number_of_steps", flags.max_number_of_steps,
+                      "Steps after which training ends; 0: no limit.", HelpLevel::kBasic);
   line.AddNonNegative(
       "max_step", flags.max_step,
-      "the same, as the platform passes it: counts above 0 and where the other is not given");
+      "Same as --max_number_of_steps, for the UAI platform; counts if it is above 0 "
+      "and the other is not given.");
   line.AddNonNegative("train_epochs", flags.train_epochs,
-                      "passes over the data; 0: see above; of both the shorter");
-  line.Add("max_time", flags.max_time, "saves and ends after so many seconds, or 90m, 2h; 0: never")
+                      "Epochs after which training ends; 0: no limit; the shorter limit holds.",
+                      HelpLevel::kBasic);
+  line.Add("max_time", flags.max_time,
+           "Seconds (or a number with a unit, such as 90m or 2h) after which the run saves and "
+           "ends; 0: no limit.")
       ->transform(CLI::AsNumberWithUnit(
                       std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}})
                       .description(""))
       ->check(CLI::NonNegativeNumber);
-  line.AddNonNegative(
-      "stop_before_job_end", flags.stop_before_job_end,
-      "seconds before the end of a SLURM job (SLURM_JOB_END_TIME) that it saves and ends");
+  line.AddNonNegative("stop_before_job_end", flags.stop_before_job_end,
+                      "Seconds before the end of a SLURM job (SLURM_JOB_END_TIME) at which the run "
+                      "saves and ends.");
   line.Add("stop_exit_code", flags.stop_exit_code,
-           "when the run saved because of a signal or the time")
+           "Exit code of a run that saved because of a signal or a time limit.")
       ->check(CLI::Range(0, 255));
-  line.AddNonNegative("seed", flags.seed, "of weights, order of images, distortions and dropout");
+  line.AddNonNegative("seed", flags.seed,
+                      "Seed of weights, order of images, distortions and dropout.");
+}
+
+void AddBatchFlags(CommandLine& line, RunFlags& flags) {
+  line.Group("Optimization");
+  line.AddPositive("batch_size", flags.batch_size, "Images per step on each rank.",
+                   HelpLevel::kBasic);
+  line.AddNonNegative(
+      "train_batch_size", flags.train_batch_size,
+      "Images per step on each host, divided among its ranks; 0: see --batch_size.");
 }
 
 void AddFileFlags(CommandLine& line, RunFlags& flags) {
-  line.AddNonNegative("log_every_n_steps", flags.log_every_n_steps, "a line in the log; 0: none");
-  line.AddNonNegative("save_summaries_steps", flags.save_summaries_steps,
-                      "between summaries; 0: by time");
-  line.AddNonNegative("save_summaries_secs", flags.save_summaries_secs,
-                      "between summaries; 0: of the first step and the last one only");
+  line.Group("Run and checkpoints");
   line.AddNonNegative("save_interval_secs", flags.save_interval_secs,
-                      "between checkpoints; 0: only when it ends, stops or evaluates");
-  line.AddNonNegative("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all");
+                      "Seconds between checkpoints; 0: only at the end, before a stop and before "
+                      "evaluations.",
+                      HelpLevel::kBasic);
+  line.AddNonNegative("keep_checkpoints", flags.keep_checkpoints,
+                      "Number of checkpoints that are kept, the newest ones; 0: all.");
   line.Add("final_model", flags.final_model,
-           "name in train_dir of a copy of the last checkpoint, once the run has finished")
-      ->check(RefuseWeightsName)
-      ->check(RefuseNameOfRun);
+           "Name in --train_dir for a copy of the last checkpoint when the run has finished.")
+      ->check(ValidateWeightsName)
+      ->check(ValidateFinalModelName);
+  line.Group("Monitoring");
+  line.AddNonNegative("log_every_n_steps", flags.log_every_n_steps,
+                      "Steps between two lines of the log; 0: none.", HelpLevel::kBasic);
+  line.AddNonNegative("save_summaries_steps", flags.save_summaries_steps,
+                      "Steps between summaries; 0: see --save_summaries_secs.");
+  line.AddNonNegative("save_summaries_secs", flags.save_summaries_secs,
+                      "Seconds between summaries; 0: only of the first and the last step.");
 }
 
 void AddLossFlags(CommandLine& line, RunFlags& flags) {
-  line.Group("Loss");
+  line.Group("Optimization");
   line.Add("label_smoothing", flags.label_smoothing,
-           "share of the label that is spread over all classes");
-  line.Add(
-      "loss_scale", flags.loss_scale,
-      "of the loss in backward: a power of two; dynamic: halved when gradients overflow, doubled "
-      "after 2000 good steps; auto: dynamic with fp16, else 1");
+           "Share of each label that is spread evenly over all classes.");
+  line.Add("loss_scale", flags.loss_scale,
+           "Factor of the loss in backward, a power of two; dynamic: halved when gradients "
+           "overflow, doubled after 2000 good steps; auto: dynamic with fp16, else 1.");
   line.Add("on_nan", flags.on_nan,
-           "stop or skip: what to do with a step whose loss or gradients are not finite on some "
-           "rank; no rank applies it; ten skipped in a row end the run")
+           "What happens when the loss or a gradient is not finite on some rank: the run ends, or "
+           "all ranks skip the step (ten skipped in a row end the run).")
       ->check(CLI::IsMember({"stop", "skip"}));
   line.Add("moving_average_decay", flags.moving_average_decay,
-           "of the averages of all variables, which are kept beside them; 0: none");
+           "Decay of the moving averages of all variables, which checkpoints keep; 0: none.");
   line.AddBool("sync_replicas", flags.sync_replicas,
-               "training is always synchronous, and an epoch of the schedule one of all ranks");
-  line.AddPositive(
-      "replicas_to_aggregate", flags.replicas_to_aggregate,
-      "with --sync_replicas, and only where it is given: counts in the schedule instead of the "
-      "ranks");
+               "Let --replicas_to_aggregate count; training is synchronous either way.");
+  line.AddPositive("replicas_to_aggregate", flags.replicas_to_aggregate,
+                   "Batches that the schedule counts as one step, if it is given together with "
+                   "--sync_replicas; else the number of ranks.");
 }
 
 void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
   const auto without_blanks = [](std::string scope) { return CLI::detail::trim(scope); };
-  line.Group("Fine-tuning");
-  line.Add("checkpoint_path", flags.checkpoint_path,
-           "weights that a new run starts with: a file, a TensorFlow prefix, or a folder");
+  line.Group("Net");
+  line.AddPath("checkpoint_path", flags.checkpoint_path,
+               "Initial weights of a new run: file, TensorFlow prefix or folder.",
+               HelpLevel::kBasic);
   line.AddList("checkpoint_exclude_scopes", flags.exclude_scopes,
-               "beginnings of names that are not read")
+               "Name prefixes of variables that are not read from --checkpoint_path.")
       ->transform(without_blanks, "", "");
   line.AddList("trainable_scopes", flags.trainable_scopes,
-               "beginnings of names that are trained (regular expressions); empty: all")
+               "Name prefixes (regular expressions) of variables that are trained; empty: all.")
       ->transform(without_blanks, "", "");
   line.AddBool("ignore_missing_vars", flags.ignore_missing_vars,
-               "variables that the file lacks begin anew");
+               "Initialize variables that --checkpoint_path lacks, instead of failing.");
 }
 
 void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
-  line.Group("Evaluation while training");
-  line.AddNonNegative("eval_every", flags.every, "steps, and at the end; 0: never");
-  line.AddNonNegative("epochs_per_eval", flags.epochs_per_eval, "the same in epochs");
-  line.Add("eval_split_name", flags.split, "the default is the one that is not trained on");
-  line.AddPositive("eval_batch_size", flags.batch_size, "images at a time, of each machine");
-  line.AddBool("keep_best", flags.keep_best, "the most accurate weights stay in train_dir/best");
+  line.Group("Monitoring");
+  line.AddNonNegative("eval_every", flags.every,
+                      "Steps between evaluations, with one more at the end; 0: never.",
+                      HelpLevel::kBasic);
+  line.AddNonNegative("epochs_per_eval", flags.epochs_per_eval,
+                      "Epochs between evaluations; 0: see --eval_every.");
+  line.Add("eval_split_name", flags.split,
+           "Split that is evaluated; empty: the one that is not trained on.");
+  line.AddPositive("eval_batch_size", flags.batch_size,
+                   "Images that are evaluated at a time on each host.");
+  line.AddBool("keep_best", flags.keep_best,
+               "Keep the weights with the best accuracy in train_dir/best.");
 }
 
 }  // namespace
@@ -113,14 +136,15 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddDatasetFlags(line, flags.dataset);
   AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
-  AddLengthFlags(line, flags.run);
-  AddFileFlags(line, flags.run);
-  AddLossFlags(line, flags.run);
+  AddFineTuningFlags(line, flags.fine_tuning);
+  AddBatchFlags(line, flags.run);
   AddOptimizerFlags(line, flags.optimizer, flags.optimizer_options);
   AddScheduleFlags(line, flags.schedule);
-  AddFineTuningFlags(line, flags.fine_tuning);
+  AddLossFlags(line, flags.run);
+  AddLengthFlags(line, flags.run);
+  AddFileFlags(line, flags.run);
   AddEvaluationFlags(line, flags.evaluation);
-  AddMonitoringFlags(line, flags.watch);
+  AddMonitoringFlags(line, flags.monitoring);
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);

@@ -1,4 +1,4 @@
-// The flags of carole train.
+// The flags of `carole train`. Their meaning is said in the help texts (train_flags.cpp).
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,11 @@
 
 namespace carole::commands {
 
-// How and how long to train.
 struct RunFlags {
   std::string train_dir = "/tmp/tfmodel/";
   std::string log_dir;
   int64_t batch_size = 32;
-  int64_t train_batch_size = 0;  // of a machine; 0: batch_size holds
+  int64_t train_batch_size = 0;  // per host; 0: batch_size holds
   int64_t max_number_of_steps = 0;
   int64_t max_step = 0;  // 0: max_number_of_steps holds
   double train_epochs = 0;
@@ -35,7 +34,7 @@ struct RunFlags {
   double moving_average_decay = 0;
   bool sync_replicas = false;
   int64_t replicas_to_aggregate = 1;
-  uint64_t seed = 1;  // TF-Slim leaves it to the clock; a fixed one makes every run repeatable
+  uint64_t seed = 1;  // TF-Slim takes it from the clock; a fixed seed makes every run repeatable
 };
 
 struct FineTuningFlags {
@@ -45,12 +44,12 @@ struct FineTuningFlags {
   bool ignore_missing_vars = false;
 };
 
-// Evaluation while training.
+// Evaluation during training.
 struct EvaluationFlags {
   int64_t every = 0;           // steps
   double epochs_per_eval = 0;  // the same in epochs
-  std::string split;           // empty: the one that is not trained on
-  int64_t batch_size = 100;    // of a machine
+  std::string split;           // empty: the split that is not trained on
+  int64_t batch_size = 100;    // per host
   bool keep_best = false;
 };
 
@@ -64,15 +63,15 @@ struct TrainFlags {
   optim::LearningRateOptions schedule;
   FineTuningFlags fine_tuning;
   EvaluationFlags evaluation;
-  MonitoringFlags watch;
+  MonitoringFlags monitoring;
   MachineFlags machine;
   RankFlags ranks;
   std::string activation_memory;
 };
 void AddTrainFlags(CommandLine& line, TrainFlags& flags);
 
-// Of the data set: the one that is not trained on, unless one is named. Throws UsageError for a
-// data set that there is not.
+// Returns the split that is evaluated: the named one, else the data set's split that is not trained
+// on. Throws UsageError for an unknown data set.
 std::string EvaluationSplit(const TrainFlags& flags);
 
 }  // namespace carole::commands

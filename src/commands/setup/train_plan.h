@@ -1,4 +1,5 @@
-// What the flags of carole train come to on the ranks that there are.
+// The plan of a training run: batch sizes, length, evaluation interval and learning rate schedule,
+// as they follow from the flags, the recipe, the data set and the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +15,26 @@
 namespace carole::commands {
 
 struct TrainPlan {
-  int64_t num_samples = 0;  // that are there
+  int64_t num_samples = 0;  // samples that are there
   StepShape shape;
   int64_t local_batch = 0;
   int64_t global_batch = 0;
   int64_t max_steps = 0;                // 0: no end
   int64_t eval_every = 0;               // steps; 0: never
-  optim::LearningRateOptions schedule;  // by the full data set, where that has a size
+  optim::LearningRateOptions schedule;  // its epochs are those of the full data set, if it has one
 };
 
-// Collective. Throws UsageError for batches that the ranks cannot share, ConfigError when machines
-// hold different numbers of ranks and the batch is one of machines.
+// Returns the plan. `line`: the parsed command line, which knows which flags were given.
+// `num_samples`: samples of the split that are there. Collective. Throws UsageError for batches
+// that the ranks cannot share, ConfigError if the batch is per host and hosts have different
+// numbers of ranks.
 TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_t num_samples,
-                        const Job& job);
+                        const RankContext& context);
 
-// The values that hold, for the log and the report: what, value.
+// Describes the plan and the settings of a run for the log and the report: pairs of name and value.
 using PlanLine = std::pair<std::string, std::string>;
 std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& plan,
-                                   const NetInput& input, const Job& job,
+                                   const NetInput& input, const RankContext& context,
                                    const optim::LearningRate& rate, int64_t num_parameters);
 void LogPlan(std::span<const PlanLine> lines);
 

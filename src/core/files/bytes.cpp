@@ -22,13 +22,14 @@ class FileSource : public Source {
  public:
   explicit FileSource(const std::filesystem::path& path)
       : name_(path.string()),
-        file_(open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // not for a pipe's writer
+        // O_NONBLOCK: opening a pipe must not wait for a writer.
+        file_(open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (!file_.is_open()) ThrowDiskError(kTag, name_, "open", errno);
     struct stat info;
     if (fstat(file_.get(), &info) != 0) ThrowDiskError(kTag, name_, "read the size", errno);
     if (!S_ISREG(info.st_mode)) {
       throw DiskError(fmt::format(
-          "[io.bytes] {}: is no regular file: a folder, device or pipe; want a file", name_));
+          "[io.bytes] {}: not a regular file: got a folder, device or pipe, want a file", name_));
     }
     size_ = static_cast<uint64_t>(info.st_size);
   }
@@ -66,7 +67,7 @@ class FileSource : public Source {
 class FileSink : public Sink {
  public:
   explicit FileSink(const std::filesystem::path& path) : path_(path) {
-    RequireNoDevice(kTag, path.string());
+    RejectSpecialFile(kTag, path.string());
     file_ = CreateNewFile(
         kTag, [&] { return TemporaryName(path); }, temporary_);
     buffer_.reserve(kBufferBytes);
@@ -94,7 +95,7 @@ class FileSink : public Sink {
  private:
   static constexpr size_t kBufferBytes = size_t{1} << 20;
 
-  // Unique among the processes and threads of all hosts that may write the same file at once.
+  // Returns a name that no other process or thread on any host uses at the same time.
   static std::string TemporaryName(const std::filesystem::path& path) {
     static std::atomic<int> counter{0};
     return path.parent_path() / fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(),
@@ -136,8 +137,8 @@ size_t MemorySource::ReadAt(uint64_t offset, std::span<char> out) const {
 
 std::string ReadAll(const Source& source, uint64_t max_bytes) {
   std::string all;
-  // A known size is read at once; otherwise grow piece by piece, so that a small file cannot claim
-  // much memory.
+  // If the size is known, read everything at once. If not, start with 1 MiB and grow: a small
+  // compressed file must not make us allocate much memory.
   size_t piece = source.size() ? std::min(*source.size(), max_bytes) + 1 : size_t{1} << 20;
   for (;;) {
     const size_t start = all.size();
@@ -146,8 +147,8 @@ std::string ReadAll(const Source& source, uint64_t max_bytes) {
     all.resize(start + got);
     if (all.size() > max_bytes) {
       throw DataError(
-          fmt::format("[io.bytes] {}: is too long: got more than {} bytes, want at most that",
-                      source.name(), max_bytes));
+          fmt::format("[io.bytes] {}: too large: got more than {} bytes, want at most {}",
+                      source.name(), max_bytes, max_bytes));
     }
     if (got < piece) return all;
     piece = std::max(piece, start);

@@ -1,5 +1,5 @@
-// Sources and sinks of bytes: a file or memory behind one small interface, so that tests damage
-// memory where the program reads files.
+// Source and Sink: reading and writing bytes, in a file or in memory. Tests of file formats use
+// memory, so that they can damage single bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +13,47 @@
 
 namespace carole {
 
-// Little-endian numbers in byte strings.
+// Returns the little-endian number at `bytes`, which need not be aligned.
 template <typename T>
-T LoadLittle(const char* bytes) {
+T LoadLittleEndian(const char* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof(T));  // x86-64 is little-endian
   return value;
 }
 
+// Appends `value` as a little-endian number.
 template <typename T>
-void AppendLittle(std::string& out, T value) {
+void AppendLittleEndian(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// Bytes that can be read at any offset. Const calls are thread-safe unless the class says
-// otherwise.
+// Bytes that can be read at any offset. Const calls are thread-safe, unless a subclass says that
+// they are not.
 class Source {
  public:
   virtual ~Source() = default;
 
-  // What errors call it: the file's path.
+  // The name for errors. For a file it is the path.
   virtual const std::string& name() const = 0;
 
-  // Bytes in all; nullopt when only reading to the end tells (a compressed stream).
+  // The number of bytes; nullopt if it is known only at the end (a compressed stream).
   virtual std::optional<uint64_t> size() const = 0;
 
-  // Fills `out` from `offset` on. Returns the number of bytes read, fewer than asked for only at
-  // the end. Throws DiskError, or DataError when a compressed stream is damaged.
+  // Reads bytes from `offset` on into `out`. Returns how many it read: fewer than out.size() only
+  // at the end of the source. Throws DiskError, or DataError if a compressed stream is damaged.
   virtual size_t ReadAt(uint64_t offset, std::span<char> out) const = 0;
 
-  // Hints, which may do nothing: reads will come in no order; these bytes will be read soon.
+  // Hints for the page cache (posix_fadvise), which may do nothing: reads will come in random
+  // order; these bytes will be read soon.
   virtual void ExpectRandomReads() const {}
   virtual void WillNeed(uint64_t /*offset*/, uint64_t /*length*/) const {}
 };
 
-// Opens a file for reading (pread). Throws DiskError when it cannot be opened or is no regular
+// Opens a file for reading with pread. Throws DiskError if it cannot be opened or is not a regular
 // file.
 std::unique_ptr<Source> OpenFile(const std::filesystem::path& path);
 
-// Bytes in memory, owned.
+// A source in memory. It owns its bytes.
 class MemorySource : public Source {
  public:
   MemorySource(std::string name, std::string bytes)
@@ -66,28 +68,29 @@ class MemorySource : public Source {
   std::string bytes_;
 };
 
-// The whole of a source. Throws DataError when it is longer than max_bytes.
+// Returns the content of a source. Throws DataError if it has more than max_bytes.
 std::string ReadAll(const Source& source, uint64_t max_bytes);
 
-// Copies a file's content; the copy becomes visible all at once. Throws DiskError.
+// Copies the content of a file. The copy is durable and appears atomically. Throws DiskError.
 void CopyFile(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Bytes that are written front to back and become visible all at once.
+// A file that is written from front to back and appears under its name atomically.
 class Sink {
  public:
   virtual ~Sink() = default;
   // Throws DiskError.
   virtual void Append(std::string_view bytes) = 0;
-  // Ends writing: what was appended is now there, and safe against a crash. A sink that is
-  // destroyed without Commit() leaves nothing behind. Throws DiskError.
+  // Ends writing and makes the content durable and visible. A sink that is destroyed without
+  // Commit() leaves no file. Throws DiskError.
   virtual void Commit() = 0;
 };
 
-// Writes to a hidden temporary name in the same folder; Commit() flushes, syncs and renames it to
-// `path`. Throws DiskError when it cannot be created.
+// Returns a sink that writes a file. It writes to a hidden temporary file in the same folder.
+// Commit() renames it to `path` (CommitFile() in disk.h). Throws DiskError if the temporary file
+// cannot be created, UsageError if `path` is a device or a pipe.
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path);
 
-// Appends to `out`, which must outlive it.
+// A sink that appends to `out`, which must outlive it.
 class MemorySink : public Sink {
  public:
   explicit MemorySink(std::string* out) : out_(out) {}

@@ -7,8 +7,8 @@
 namespace carole {
 
 uint32_t Crc32c(std::string_view bytes) {
-  constexpr size_t kMaxPiece = size_t{1} << 30;  // ISA-L counts in int
-  uint32_t state = ~0u;                          // ISA-L leaves both inversions to the caller
+  constexpr size_t kMaxPiece = size_t{1} << 30;  // ISA-L takes the length as an int
+  uint32_t state = ~0u;  // ISA-L leaves the inversions before and after to the caller
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
     auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data()));

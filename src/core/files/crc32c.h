@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), as TFRecords, event files and TensorFlow's tables use it.
+// CRC-32C (Castagnoli): the checksum of TFRecords, event files and TensorFlow's checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 
 namespace carole {
 
-// Crc32c("123456789") == 0xE3069283.
+// Returns the checksum of the bytes. Crc32c("123456789") == 0xE3069283.
 uint32_t Crc32c(std::string_view bytes);
 
-// As it is stored beside its data: masked, because the crc of bytes that hold their own crc is
-// degenerate.
+// Returns the checksum in the masked form in which these formats store it next to the data. The
+// checksum of bytes that contain their own unmasked checksum would be useless.
 inline uint32_t MaskedCrc32c(std::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;

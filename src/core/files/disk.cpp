@@ -1,3 +1,24 @@
+// What "durable" means here.
+//
+// A run can be killed, and a machine can lose power, at any moment. Nobody may then find half a
+// checkpoint. So each file that matters is written by CreateFile() (bytes.h) and CommitFile() in
+// four phases. For a checkpoint RUN/model.ckpt-100.h5:
+//
+//   phase                             if power is lost right after this phase, RUN contains
+//   1. write the temporary file       a part of .model.ckpt-100.h5.HOST-PID-0.tmp
+//   2. fsync the temporary file       all of .model.ckpt-100.h5.HOST-PID-0.tmp
+//   3. rename it                      the temporary name or model.ckpt-100.h5, with all its content
+//   4. fsync the folder               model.ckpt-100.h5
+//
+// - Phase 2 must come before phase 3. Without it, the file system may write the new name before the
+//   content. After a loss of power, the name would then refer to an empty file.
+// - The temporary file is in the same folder, because rename() is atomic only within a file system.
+//   An old file of the same name exists, complete, until the new one replaces it.
+// - Phase 4 is needed because a name is content of the folder. "Durable" means that phase 4 has
+//   ended: CommitFile() returns only then.
+// - Temporary names begin with a dot, so that no reader takes such a file for a checkpoint. A file
+//   of a killed process stays until the next run that locks the folder removes it
+//   (RemoveTemporaryFiles()).
 #include "src/core/files/disk.h"
 
 #include <fcntl.h>
@@ -15,7 +36,7 @@
 namespace carole {
 namespace {
 
-// What a person can do about it; "" when nothing comes to mind.
+// Returns what the user can do about the error; "" if there is no advice.
 std::string_view DiskHint(std::string_view what, int error) {
   switch (error) {
     case ENOSPC:
@@ -44,10 +65,11 @@ std::string_view DiskHint(std::string_view what, int error) {
   }
 }
 
+// Writes the file or folder to the disk (fsync).
 void Sync(std::string_view tag, const std::string& path, int flags) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (!file.is_open()) ThrowDiskError(tag, path, "open", errno);
-  // Some network file systems have no fsync for folders and say EINVAL; their rename is durable.
+  // Some network file systems have no fsync for folders and return EINVAL. Their rename is durable.
   if (fsync(file.get()) != 0 && errno != EINVAL) ThrowDiskError(tag, path, "write to disk", errno);
 }
 
@@ -55,16 +77,16 @@ void Sync(std::string_view tag, const std::string& path, int flags) {
 
 void ThrowDiskError(std::string_view tag, const std::string& path, std::string_view what,
                     int error) {
-  throw DiskError(fmt::format("[{}] {}", tag, DiskProblem(path, what, error)));
+  throw DiskError(fmt::format("[{}] {}", tag, DescribeDiskError(path, what, error)));
 }
 
-std::string DiskProblem(const std::string& path, std::string_view what, int error) {
+std::string DescribeDiskError(const std::string& path, std::string_view what, int error) {
   const std::string_view hint = DiskHint(what, error);
   return fmt::format("{}: cannot {}: {}{}{}", path, what, std::generic_category().message(error),
                      hint.empty() ? "" : "; ", hint);
 }
 
-void FlushOutput() {
+void FlushStdout() {
   if (std::fflush(stdout) != 0 && errno != EPIPE)
     ThrowDiskError("output", "standard output", "write", errno);
 }
@@ -85,7 +107,7 @@ void MakeFolder(std::string_view tag, const std::string& path) {
   if (error) ThrowDiskError(tag, path, "make the folder", error.value());
 }
 
-void RequireNoDevice(std::string_view tag, const std::string& path) {
+void RejectSpecialFile(std::string_view tag, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -93,8 +115,8 @@ void RequireNoDevice(std::string_view tag, const std::string& path) {
       type != fs::file_type::fifo && type != fs::file_type::socket)
     return;
   throw UsageError(
-      fmt::format("[{}] {}: got a device or a pipe, want a file, which takes the place of what is "
-                  "there; name another",
+      fmt::format("[{}] {}: not a regular file: got a device or a pipe, want a file that may be "
+                  "replaced; choose another path",
                   tag, path));
 }
 
@@ -111,8 +133,8 @@ void CommitFile(std::string_view tag, const std::string& temporary, const std::s
   Sync(tag, folder.empty() ? "." : folder.string(), O_DIRECTORY);
 }
 
-void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix) {
-  std::error_code ignored;  // who writes there next is told of what is wrong with it
+void RemoveTemporaryFiles(const std::filesystem::path& folder, const std::string& prefix) {
+  std::error_code ignored;  // if the folder has a problem, the next write reports it
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = file.path().filename().string();
     if (name.starts_with("." + prefix) && name.ends_with(".tmp"))

@@ -1,5 +1,4 @@
-// What the operating system is asked for when a file must be there for good, and its refusals in
-// words.
+// Durable writes, and errors of the file system in words. disk.cpp explains what durable means.
 #pragma once
 
 #include <filesystem>
@@ -11,39 +10,45 @@
 
 namespace carole {
 
-// Throws DiskError `[tag] path: cannot <what>: <words of error>; <hint>`.
-// "PATH: cannot WHAT: REASON; what to do", of an errno.
-std::string DiskProblem(const std::string& path, std::string_view what, int error);
+// In this file, `tag` is the tag of errors, and `what` is what failed, as an infinitive: "open",
+// "make the folder". `error` is a value of errno.
 
+// Returns "PATH: cannot WHAT: REASON; HINT". The hint says what the user can do; it may be missing.
+std::string DescribeDiskError(const std::string& path, std::string_view what, int error);
+
+// Throws DiskError with that text after "[tag] ".
 [[noreturn]] void ThrowDiskError(std::string_view tag, const std::string& path,
                                  std::string_view what, int error);
 
-// Writes what standard output still holds back. Throws DiskError; but a reader that has seen enough
-// (`| head`) is no error.
-void FlushOutput();
+// Writes the buffer of standard output. Throws DiskError if that fails. It is no error if the
+// reader has closed the pipe, as `| head` does.
+void FlushStdout();
 
-// A new file, open for writing; `path` becomes the first of the names that `next_name` gives which
-// is free: a process that was killed may have left others, where containers begin anew with the
-// same host and number. Throws DiskError.
+// Creates a file and returns it, open for writing. Calls `next_name` until it returns a name that
+// does not exist yet, and stores that name in `path`. Names can be taken by files of a killed
+// process: a restarted container has the same host name and process IDs. Throws DiskError.
 FileDescriptor CreateNewFile(std::string_view tag, const std::function<std::string()>& next_name,
                              std::string& path);
 
-// With the folders above it; nothing when it is there. Throws DiskError.
+// Creates the folder and those above it, if they do not exist. Throws DiskError.
 void MakeFolder(std::string_view tag, const std::string& path);
 
-// A file of these bytes, by way of CreateFile() (src/core/files/bytes.h). Throws DiskError.
+// Writes a file with this content, durably (CreateFile() of src/core/files/bytes.h). Throws
+// DiskError.
 void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes);
 
-// Throws UsageError where a device or a pipe has that name, which a new file would replace.
-void RequireNoDevice(std::string_view tag, const std::string& path);
+// Throws UsageError if `path` is a device, a pipe or a socket. Writers call this first, because
+// their new file would replace it.
+void RejectSpecialFile(std::string_view tag, const std::string& path);
 
-// Blocks until the content of `temporary` is on the disk, renames it to `path` (same folder; an old
-// file of that name is replaced in one go) and makes the new name durable. Throws DiskError.
+// Renames the file `temporary` to `path` in the same folder and makes content and name durable. A
+// file that has this name already is replaced atomically. Blocks until everything is on the disk.
+// Throws DiskError.
 void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path);
 
-// Removes the temporary files that killed processes left of CreateFile() (bytes.h) in `folder`, for
-// names that begin with `prefix`. Only for who holds the folder's lock: files being written go,
-// too.
-void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix);
+// Removes the temporary files in `folder` that killed processes left behind, for target names that
+// begin with `prefix`. Call it only while you hold the lock of the folder (run_lock.h), because it
+// also removes temporary files that are being written. Ignores errors.
+void RemoveTemporaryFiles(const std::filesystem::path& folder, const std::string& prefix);
 
 }  // namespace carole

@@ -7,7 +7,8 @@
 
 namespace carole {
 
-// Owns a file descriptor.
+// Owns a POSIX file descriptor and closes it in the destructor. Movable. -1 means that none is
+// open.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd = -1) : fd_(fd) {}

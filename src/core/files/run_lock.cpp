@@ -24,6 +24,7 @@ namespace {
 
 constexpr char kTag[] = "io.run_lock";
 
+// Returns the first line of the lock file.
 std::string ReadHolder(int file) {
   std::array<char, 512> text{};
   const ssize_t size = pread(file, text.data(), text.size(), 0);
@@ -38,7 +39,7 @@ std::string LockPath(const std::string& folder) {
 
 void WriteHolder(int file, const std::string& path, const std::string& holder) {
   const std::string line = holder + "\n";
-  errno = ENOSPC;  // a short write sets none
+  errno = ENOSPC;  // a short write does not set errno
   if (ftruncate(file, 0) != 0 ||
       pwrite(file, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
     ThrowDiskError(kTag, path, "write", errno);
@@ -59,8 +60,8 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) {
       LogWarning(kTag,
-                 "{}: this file system cannot lock ({}): take care that no two runs write this "
-                 "folder",
+                 "{}: this file system does not support locks ({}); make sure that only one run "
+                 "writes this folder",
                  folder, std::strerror(errno));
       break;
     }
@@ -74,16 +75,16 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
   WriteHolder(file_.get(), path, holder_);
 }
 
-// By what the file says: numbers of inodes change on some file systems.
+// Compares the content of the lock file, not its inode, because on some file systems the inode
+// number of a file changes.
 void RunLock::RequireHeld() const {
   const FileDescriptor file(open(LockPath(folder_).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open() && errno != ENOENT) ThrowDiskError(kTag, LockPath(folder_), "open", errno);
   if (file.is_open() && ReadHolder(file.get()) == holder_) return;
   throw ConfigError(fmt::format(
-      "[{}] {}: is not this run's any more, {}: the folder, or its .lock, was moved or removed; "
-      "give each run a folder of its own",
-      kTag, folder_,
-      file.is_open() ? "but written by another: " + ReadHolder(file.get()) : "and nobody's"));
+      "[{}] {}: no longer locked by this run: the folder or its .lock was moved or removed; now "
+      "locked by {}; give each run its own folder",
+      kTag, folder_, file.is_open() ? ReadHolder(file.get()) : "nobody"));
 }
 
 }  // namespace carole

@@ -1,4 +1,4 @@
-// Only one run writes a folder: a train_dir, a data set.
+// A lock that makes sure that only one run writes a folder, such as a train_dir or a data set.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,21 @@
 
 namespace carole {
 
-// Holds the lock of a folder as long as it lives: an flock on `<folder>/.lock`, which the system
-// frees when the process ends, however it ends. The file tells who holds it. Where the file system
-// knows no locks, a warning is all there is. To be taken by the one rank that writes.
+// Holds the lock of a folder from construction to destruction. The lock is an flock on
+// `<folder>/.lock`. The operating system releases it when the process ends, even if it was killed.
+// The file contains the process, the host and the time of the holder. If the file system does not
+// support locks, a warning is logged and the folder is not protected. Only the rank that writes the
+// folder takes the lock.
 class RunLock {
  public:
-  // Where another run has the folder: throws ConfigError naming it, or waits until it has gone.
+  // What to do if another run holds the lock: throw ConfigError, which names that run, or wait
+  // until it releases the lock.
   enum class OnConflict : uint8_t { kThrow, kWait };
-  // Throws DiskError when the folder is missing or not writable.
+  // Takes the lock. Throws DiskError if the folder is missing or not writable.
   explicit RunLock(const std::string& folder, OnConflict on_conflict = OnConflict::kThrow);
 
-  // Throws ConfigError where the folder at this path is not the locked one any more, or its file:
-  // another run can have it.
+  // Throws ConfigError if the folder or its .lock was moved, removed or replaced since. Then
+  // another run may have locked the folder that has this path now.
   void RequireHeld() const;
 
  private:

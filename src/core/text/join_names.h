@@ -1,4 +1,4 @@
-// Lists in messages and help.
+// Joins names to one text, for lists in messages and help.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace carole {
 
-// "a, b, c".
+// Returns "a, b, c".
 template <typename Texts>
 std::string JoinTexts(const Texts& texts, std::string_view separator = ", ") {
   std::string joined;
@@ -20,7 +20,7 @@ std::string JoinTexts(const Texts& texts, std::string_view separator = ", ") {
   return joined;
 }
 
-// "a, b, c": the names of rows that have a `name`.
+// The same for the rows of a table, by their member `name`.
 template <typename Rows>
 std::string JoinNames(const Rows& rows) {
   std::vector<std::string_view> names;
@@ -28,11 +28,11 @@ std::string JoinNames(const Rows& rows) {
   return JoinTexts(names);
 }
 
-// "a, b and 3 more": as many as `most` of them.
-inline std::string JoinFirst(const std::vector<std::string>& names, size_t most) {
-  if (names.size() <= most) return JoinTexts(names);
-  return JoinTexts(std::span(names).first(most)) + " and " + std::to_string(names.size() - most) +
-         " more";
+// Returns "a, b and 3 more": at most max_names of the names, and the number of the others.
+inline std::string JoinFirst(const std::vector<std::string>& names, size_t max_names) {
+  if (names.size() <= max_names) return JoinTexts(names);
+  return JoinTexts(std::span(names).first(max_names)) + " and " +
+         std::to_string(names.size() - max_names) + " more";
 }
 
 }  // namespace carole

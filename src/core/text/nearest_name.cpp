@@ -14,6 +14,7 @@ std::string Lower(std::string_view word) {
   return lower;
 }
 
+// The Levenshtein distance: how many letters to insert, delete or replace.
 int EditDistance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -27,7 +28,8 @@ int EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Whether its letters are in the name in this order, the first one first: resnet50, resnet_v1_50.
+// Whether the name begins with the first letter of the word and contains the others in this order:
+// resnet50 abbreviates resnet_v1_50.
 bool Abbreviates(std::string_view word, std::string_view name) {
   if (word.empty() || name.empty() || word[0] != name[0]) return false;
   size_t found = 0;
@@ -41,7 +43,7 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& c
   const std::string wanted = Lower(word);
   const auto size = static_cast<int>(wanted.size());
   std::string nearest;
-  std::string holds_it, spells_it_out;  // the shortest of those: epochs, train_epochs
+  std::string containing, abbreviated;  // the shortest candidates of these kinds
   int least = std::numeric_limits<int>::max();
   for (const std::string& candidate : candidates) {
     const std::string name = Lower(candidate);
@@ -53,14 +55,15 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& c
     const auto is_shorter = [&](const std::string& than) {
       return than.empty() || name.size() < than.size();
     };
-    const bool holds = size > 2 ? name.find(wanted) != std::string::npos : name.starts_with(wanted);
-    if (holds && is_shorter(holds_it)) holds_it = candidate;
-    if (Abbreviates(wanted, name) && is_shorter(spells_it_out)) spells_it_out = candidate;
+    const bool contains =
+        size > 2 ? name.find(wanted) != std::string::npos : name.starts_with(wanted);
+    if (contains && is_shorter(containing)) containing = candidate;
+    if (Abbreviates(wanted, name) && is_shorter(abbreviated)) abbreviated = candidate;
   }
   if (least < 2) return nearest;
-  if (!holds_it.empty()) return holds_it;
+  if (!containing.empty()) return containing;
   if (least <= std::max(2, size / 3)) return nearest;
-  if (size > 3 && !spells_it_out.empty()) return spells_it_out;
+  if (size > 3 && !abbreviated.empty()) return abbreviated;
   return least <= size / 2 ? nearest : "";
 }
 

@@ -1,4 +1,4 @@
-// Numbers in text, whatever the locale.
+// Parses numbers, independent of the locale.
 #pragma once
 
 #include <charconv>
@@ -9,7 +9,8 @@
 
 namespace carole {
 
-// The number that the whole text is: without blanks, a plus, or more than T can hold; else nullopt.
+// Returns the number if the whole text is one. Returns nullopt if the text contains anything else,
+// also blanks or a plus sign, or if T cannot hold the number. `base` is for integers only.
 template <typename T>
 std::optional<T> ParseNumber(std::string_view text, [[maybe_unused]] int base = 10) {
   T number{};

@@ -19,9 +19,9 @@
 namespace carole::monitoring {
 namespace {
 
-constexpr double kFade = 0.98;  // of a step's share in the means, with each later step
-constexpr int kUsualWidth = 80;
-constexpr int64_t kLongestBar = 20, kShortestBar = 8;
+constexpr double kDecay = 0.98;  // each step multiplies the weight of earlier steps by this
+constexpr int kDefaultWidth = 80;
+constexpr int64_t kMaxBar = 20, kMinBar = 8;
 
 std::atomic<bool> on_screen{false};
 
@@ -29,18 +29,19 @@ void Clear() {
   if (on_screen.exchange(false)) std::fputs("\r\033[K", stderr);
 }
 
-bool IsSmart() {
+bool SupportsCursorControl() {
   const char* kind = std::getenv("TERM");
   return kind != nullptr && std::string_view(kind) != "dumb";
 }
 
 int WidthOf(int terminal) {
   winsize size{};
-  return ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualWidth;
+  return ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefaultWidth;
 }
 
-// From the longest form (0) to the shortest (3); the longest begins with a bar.
-std::string FormatShorter(const ProgressValues& v, int form, int64_t bar = kLongestBar) {
+// Formats the progress in one of four variants, from the longest (0) to the shortest (3). The
+// longest one starts with a bar of `bar` characters.
+std::string FormatVariant(const ProgressValues& v, int form, int64_t bar = kMaxBar) {
   std::string text;
   if (v.max_steps > 0) {
     const int64_t done = std::clamp<int64_t>(v.step * bar / v.max_steps, 0, bar);
@@ -51,24 +52,24 @@ std::string FormatShorter(const ProgressValues& v, int form, int64_t bar = kLong
   } else {
     text = fmt::format("step {}", v.step);
   }
-  if (*v.doing != '\0') return text + "  " + v.doing;
+  if (*v.activity != '\0') return text + "  " + v.activity;
   text += fmt::format("  loss {:.4f}", v.loss);
   if (form < 2) {
     const int decimals = v.images_per_second < 10 ? 2 : 0;
     text += fmt::format("  {:.{}f} images/s", v.images_per_second, decimals);
   }
-  if (v.stops_before) return text + "  stops in " + FormatTime(v.seconds_left);
+  if (v.stops_early) return text + "  stops in " + FormatTime(v.seconds_left);
   if (v.max_steps > 0) text += "  " + FormatTime(v.seconds_left) + " left";
   return text;
 }
 
-// A descriptor of the terminal on which this process' standard error is shown, its own or that of
-// the mpirun that started it; -1: none. The caller closes it.
+// Opens the terminal that shows the standard error of this process, or of the mpirun that started
+// it. Returns its file descriptor, which the caller must close, or -1 if there is no terminal.
 int OpenTerminal() {
-  if (!IsSmart()) return -1;
+  if (!SupportsCursorControl()) return -1;
   if (isatty(STDERR_FILENO) == 1) return dup(STDERR_FILENO);
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return -1;
-  // mpirun hands on what its processes say through pipes.
+  // mpirun reads the output of its processes through pipes and prints it on its own terminal.
   const std::string path = fmt::format("/proc/{}/fd/{}", getppid(), STDERR_FILENO);
   const int terminal = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   if (terminal < 0 || isatty(terminal) == 1) return terminal;
@@ -79,11 +80,11 @@ int OpenTerminal() {
 }  // namespace
 
 std::string FormatProgress(const ProgressValues& values, int width) {
-  std::string text = FormatShorter(values, 0);
-  const int64_t bar = kLongestBar - std::max<int64_t>(0, std::ssize(text) - width);
-  if (bar >= kShortestBar) return FormatShorter(values, 0, bar);
+  std::string text = FormatVariant(values, 0);
+  const int64_t bar = kMaxBar - std::max<int64_t>(0, std::ssize(text) - width);
+  if (bar >= kMinBar) return FormatVariant(values, 0, bar);
   for (int form = 1; form <= 3; ++form) {
-    text = FormatShorter(values, form);
+    text = FormatVariant(values, form);
     if (std::ssize(text) <= width) return text;
   }
   return text.substr(0, static_cast<size_t>(std::max(0, width)));
@@ -101,12 +102,12 @@ Progress::~Progress() {
   close(terminal_);
 }
 
-void Progress::Started(const train::RunState& state) {
+void Progress::OnTrainBegin(const train::RunState& state) {
   values_.step = state.step;
   last_ = Clock::now();
 }
 
-// Evaluations that are still to come take as long as the last one.
+// Assumes that each further evaluation takes as long as the last one.
 double Progress::SecondsLeft(int64_t step) const {
   const int64_t left = options_.max_steps - step;
   int64_t evaluations = 0;
@@ -117,19 +118,19 @@ double Progress::SecondsLeft(int64_t step) const {
          static_cast<double>(evaluations) * eval_seconds_;
 }
 
-void Progress::StepEnded(const train::AppliedStep& step) {
-  images_ = images_ * kFade + static_cast<double>(step.result.batch.global_valid);
-  seconds_ = seconds_ * kFade + step.seconds;
-  steps_ = steps_ * kFade + 1;
+void Progress::OnStepEnd(const train::AppliedStep& step) {
+  images_ = images_ * kDecay + static_cast<double>(step.result.batch.global_valid);
+  seconds_ = seconds_ * kDecay + step.seconds;
+  steps_ = steps_ * kDecay + 1;
   values_.step = step.state.step;
   values_.loss = step.result.total_loss;
   values_.images_per_second = images_ / seconds_;
   values_.seconds_left = SecondsLeft(step.state.step);
   if (options_.time_left) {
     const double time_left = options_.time_left();
-    values_.stops_before =
+    values_.stops_early =
         std::isfinite(time_left) && (values_.max_steps == 0 || time_left < values_.seconds_left);
-    if (values_.stops_before) values_.seconds_left = std::max(0.0, time_left);
+    if (values_.stops_early) values_.seconds_left = std::max(0.0, time_left);
   }
   constexpr std::chrono::milliseconds kOnScreen{200}, kInLog{15'000};
   const auto pause = terminal_ >= 0 ? kOnScreen : kInLog;
@@ -139,7 +140,7 @@ void Progress::StepEnded(const train::AppliedStep& step) {
 void Progress::Draw() {
   last_ = Clock::now();
   if (terminal_ < 0) {
-    LogInfo("train", "{}", FormatShorter(values_, 1));
+    LogInfo("train", "{}", FormatVariant(values_, 1));
     return;
   }
   std::fputs(("\r" + FormatProgress(values_, WidthOf(terminal_) - 1) + "\033[K").c_str(), stderr);
@@ -147,14 +148,15 @@ void Progress::Draw() {
   on_screen = true;
 }
 
-void Progress::EvaluationBegins(int64_t /*step*/) {
+void Progress::OnEvaluationBegin(int64_t /*step*/) {
   if (terminal_ < 0) return;
-  values_.doing = "evaluating";
+  values_.activity = "evaluating";
   Draw();
-  values_.doing = "";
+  values_.activity = "";
 }
 
-void Progress::Evaluated(int64_t /*step*/, const train::Metrics& /*metrics*/, double seconds) {
+void Progress::OnEvaluationEnd(int64_t /*step*/, const train::Metrics& /*metrics*/,
+                               double seconds) {
   eval_seconds_ = seconds;
 }
 

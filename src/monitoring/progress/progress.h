@@ -1,4 +1,5 @@
-// How far a run is: a line at the bottom of a terminal, or now and then in the log.
+// Shows the progress of a training run: one line at the bottom of the terminal, or a line in the
+// log from time to time.
 #pragma once
 
 #include <chrono>
@@ -12,26 +13,29 @@ namespace carole::monitoring {
 
 struct ProgressValues {
   int64_t step = 0;
-  int64_t max_steps = 0;  // 0: no end
+  int64_t max_steps = 0;  // 0: no limit
   double loss = 0;
   double images_per_second = 0;  // over all ranks
   double seconds_left = 0;
-  bool stops_before = false;  // the end of its time comes first, in seconds_left
-  const char* doing = "";     // instead of the loss and what follows it: "evaluating"
+  bool stops_early = false;   // the time limit ends the run first, in seconds_left
+  const char* activity = "";  // if not empty, shown instead of the loss and the rest: "evaluating"
 };
 
-// "[#####.....]  50 %  step 500/1000  loss 0.4321  1340 images/s  0:01:05 left", or what of it fits
-// into `width` characters: the bar shrinks and goes first, then the speed, then the share.
+// Returns "[#####.....]  50 %  step 500/1000  loss 0.4321  1340 images/s  0:01:05 left".
+// If that does not fit into `width` characters, first the bar gets shorter and is then left out,
+// then the speed, then the percentage.
 std::string FormatProgress(const ProgressValues& values, int width = 1000);
 
 struct ProgressOptions {
-  int64_t max_steps = 0;              // 0: no end
-  int64_t eval_every = 0;             // steps; 0: never
-  std::function<double()> time_left;  // seconds until the run is stopped, or infinite; may be empty
+  int64_t max_steps = 0;   // 0: no limit
+  int64_t eval_every = 0;  // steps between evaluations; 0: never
+  // Returns the seconds until the time limit stops the run, or infinity. May be empty.
+  std::function<double()> time_left;
 };
 
-// For rank 0. On a terminal one line, overwritten in place at most five times a second; log lines
-// push it aside (SetLogHook). Elsewhere a line of the log every 15 s. One object at a time.
+// Shows the progress; for rank 0 only. On a terminal it overwrites one line in place, at most five
+// times a second; log lines are printed above it (SetLogHook). Otherwise it logs a line every 15 s.
+// Only one object may exist at a time.
 class Progress final : public train::TrainingCallback {
  public:
   explicit Progress(const ProgressOptions& options);
@@ -39,10 +43,10 @@ class Progress final : public train::TrainingCallback {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void Started(const train::RunState& state) override;
-  void StepEnded(const train::AppliedStep& step) override;
-  void EvaluationBegins(int64_t step) override;
-  void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
+  void OnTrainBegin(const train::RunState& state) override;
+  void OnStepEnd(const train::AppliedStep& step) override;
+  void OnEvaluationBegin(int64_t step) override;
+  void OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,7 +58,7 @@ class Progress final : public train::TrainingCallback {
   const int terminal_;
   ProgressValues values_;
   Clock::time_point last_;
-  double images_ = 0, seconds_ = 0, steps_ = 0;  // older steps fade out
+  double images_ = 0, seconds_ = 0, steps_ = 0;  // decaying sums: older steps count less
   double eval_seconds_ = 0;                      // of the last evaluation
 };
 

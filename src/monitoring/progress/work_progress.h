@@ -1,5 +1,5 @@
-// How far a long piece of work is, and when it will be done: one line, rewritten on a terminal,
-// repeated twice a minute in a log.
+// Shows the progress of a long task other than training, and when it will be done: one line that is
+// overwritten on a terminal and repeated twice a minute in a log.
 #pragma once
 
 #include <chrono>
@@ -14,21 +14,24 @@ struct WorkState {
   std::string_view unit;  // "images"
   int64_t done = 0;
   int64_t total = 0;
-  int64_t done_before = 0;  // of `done`: found finished at the start
+  int64_t done_before = 0;  // the part of `done` that was already done at the start
   double seconds = 0;       // since the start
 };
 
-// "0:00:10": hours, minutes, seconds.
+// Returns hours, minutes and seconds: "0:00:10".
 std::string FormatTime(double seconds);
 
-// "train: 1200 of 5000 images, 400 images/s, 0:00:10 left".
+// Returns "train: 1200 of 5000 images, 400 images/s, 0:00:10 left". The speed counts only work that
+// was done since the start.
 std::string FormatWork(const WorkState& state);
 
+// Prints the progress on standard output. One thread uses it.
 class WorkProgress {
  public:
   explicit WorkProgress(std::string_view unit) : unit_(unit) {}
 
-  // On standard output. A new `what` starts a new line; the last call has done == total.
+  // Prints the progress if it is time to do so. A new value of `what` starts a new line. The last
+  // call must have done == total.
   void Show(std::string_view what, int64_t done, int64_t total);
 
  private:

@@ -10,14 +10,14 @@
 namespace carole::monitoring {
 namespace {
 
-// Of the drawing, in its own units; the page scales it.
+// Size of the drawing and edges of the plot area, in drawing units. The page scales the drawing.
 constexpr double kWidth = 640, kHeight = 250;
 constexpr double kLeft = 52, kRight = 628, kTop = 8, kBottom = 224;
-constexpr double kLogSpread = 100;
+constexpr double kMinLogRatio = 100;  // of a line's largest to smallest value for a log axis
 
 struct Axis {
   double low = 0, high = 1;
-  double from = 0, to = 1;  // pixels
+  double from = 0, to = 1;  // drawing units
   bool is_log = false;
 
   double operator()(double value) const {
@@ -48,7 +48,7 @@ Axis MakeY(const ChartOptions& options, Range y, bool is_log) {
   axis.is_log = is_log;
   if (options.stacked || options.from_zero) y.low = std::min(y.low, 0.0);
   if (options.y_max > 0) y.high = options.y_max;
-  if (y.high - y.low <= 1e-5 * std::abs(y.high)) {  // a constant lies in the middle
+  if (y.high - y.low <= 1e-5 * std::abs(y.high)) {  // draw a constant in the middle
     const double margin = y.high == 0 ? 1 : std::abs(y.high) * 0.5;
     y.low -= y.low == 0 ? 0 : margin;
     y.high += margin;
@@ -67,11 +67,11 @@ bool IsLog(const ChartOptions& options, const std::vector<Series>& series, const
   return std::any_of(series.begin(), series.end(), [](const Series& s) {
     Range range;
     for (double value : s.y) range.Add(value);
-    return !s.faint && range.high > kLogSpread * range.low;
+    return !s.faint && range.high > kMinLogRatio * range.low;
   });
 }
 
-// Powers of ten, with 2 and 5 between them where there are few.
+// Returns powers of ten; if these are few, also their multiples by 2 and 5.
 std::vector<double> LogTicks(double low, double high) {
   std::vector<double> ticks;
   const double decades = std::log10(high / low);
@@ -92,21 +92,22 @@ std::string DrawAxes(const Axis& x, const Axis& y) {
     svg += fmt::format(
         "<path d=\"M{:.0f} {:.1f}H{:.0f}\"/><text x=\"{:.0f}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{}</text>",
-        kLeft, y(tick), kRight, kLeft - 6, y(tick) + 4, Short(tick));
+        kLeft, y(tick), kRight, kLeft - 6, y(tick) + 4, FormatShort(tick));
   }
   for (double tick : Ticks(x.low, x.high, static_cast<int>(std::clamp(x.high - x.low, 1.0, 6.0)))) {
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>", x(tick),
-                       kBottom + 17, Short(tick));
+                       kBottom + 17, FormatShort(tick));
   }
   return svg + fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">step</text></g>",
                            kLeft - 22, kBottom + 17);
 }
 
-// Of the drawing, so exact that a step of a million and a loss of 0.001 under 8 are read back.
-std::string Unit(double place) { return fmt::format("{:.7g}", place); }
+// Formats a coordinate in drawing units. The script computes values from coordinates; 7 digits are
+// enough for a step of a million, and for a loss of 0.001 on an axis up to 8.
+std::string FormatCoordinate(double value) { return fmt::format("{:.7g}", value); }
 
-// Runs of finite values, as lists of points.
-std::vector<std::string> PointsOf(const Series& s, const Axis& x, const Axis& y) {
+// Returns a list of points for each run of finite values.
+std::vector<std::string> PolylinePoints(const Series& s, const Axis& x, const Axis& y) {
   std::vector<std::string> runs;
   bool in_run = false;
   for (size_t i = 0; i < s.x.size(); ++i) {
@@ -115,15 +116,15 @@ std::vector<std::string> PointsOf(const Series& s, const Axis& x, const Axis& y)
       continue;
     }
     if (!std::exchange(in_run, true)) runs.emplace_back();
-    runs.back() +=
-        fmt::format("{}{},{}", runs.back().empty() ? "" : " ", Unit(x(s.x[i])), Unit(y(s.y[i])));
+    runs.back() += fmt::format("{}{},{}", runs.back().empty() ? "" : " ",
+                               FormatCoordinate(x(s.x[i])), FormatCoordinate(y(s.y[i])));
   }
   return runs;
 }
 
 std::string DrawLine(const Series& s, const Axis& x, const Axis& y) {
   std::string svg;
-  for (const std::string& points : PointsOf(s, x, y)) {
+  for (const std::string& points : PolylinePoints(s, x, y)) {
     svg += fmt::format("<polyline class=\"line s{}{}{}\"{} points=\"{}\"/>", s.color,
                        s.faint ? " faint" : "", s.markers ? " dashed" : "",
                        s.faint ? "" : fmt::format(" data-name=\"{}\"", EscapeHtml(s.name)), points);
@@ -138,14 +139,15 @@ std::string DrawLine(const Series& s, const Axis& x, const Axis& y) {
   return svg;
 }
 
-// `below` and `top` are edges in y.
+// Draws the area between the lines `below` and `top`, which hold y values.
 std::string DrawArea(const Series& s, const std::vector<double>& below,
                      const std::vector<double>& top, const Axis& x, const Axis& y) {
   std::string edge, back;
   for (size_t i = 0; i < s.x.size(); ++i) {
     const size_t last = s.x.size() - 1 - i;
-    edge += fmt::format("{}{},{}", i == 0 ? "" : " ", Unit(x(s.x[i])), Unit(y(top[i])));
-    back += fmt::format(" {},{}", Unit(x(s.x[last])), Unit(y(below[last])));
+    edge += fmt::format("{}{},{}", i == 0 ? "" : " ", FormatCoordinate(x(s.x[i])),
+                        FormatCoordinate(y(top[i])));
+    back += fmt::format(" {},{}", FormatCoordinate(x(s.x[last])), FormatCoordinate(y(below[last])));
   }
   return fmt::format(
       "<polygon class=\"area f{}\" points=\"{}{}\"/>"
@@ -153,7 +155,7 @@ std::string DrawArea(const Series& s, const std::vector<double>& below,
       s.color, edge, back, EscapeHtml(s.name), edge);
 }
 
-// Not where the title says it all.
+// Returns no legend if the title of the chart is the only name.
 std::string DrawLegend(const ChartOptions& options, const std::vector<Series>& series) {
   const bool any = std::any_of(series.begin(), series.end(), [&](const Series& s) {
     return !s.faint && s.name != options.title;
@@ -183,7 +185,7 @@ std::vector<double> Ticks(double low, double high, int count) {
   return ticks;
 }
 
-std::string Short(double value) {
+std::string FormatShort(double value) {
   const double size = std::abs(value);
   if (size >= 1e12) return fmt::format("{:.3g}", value);
   if (size >= 1e9) return fmt::format("{:.4g}G", value * 1e-9);
@@ -246,7 +248,7 @@ std::string DrawChart(const ChartOptions& options, const std::vector<Series>& se
   std::string html = fmt::format(
       "<figure id=\"{}\"><figcaption>{}{}</figcaption>", options.id, EscapeHtml(options.title),
       options.unit.empty() ? "" : fmt::format(" <small>{}</small>", EscapeHtml(options.unit)));
-  if (xs.empty() || ys.empty()) return html + "<p class=\"none\">nothing yet</p></figure>\n";
+  if (xs.empty() || ys.empty()) return html + "<p class=\"none\">no data yet</p></figure>\n";
   const Axis x = MakeX(xs), y = MakeY(options, ys, IsLog(options, series, ys));
   html += DrawLegend(options, series);
   html += fmt::format(

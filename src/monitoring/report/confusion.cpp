@@ -11,13 +11,14 @@ namespace carole::monitoring {
 namespace {
 
 constexpr int64_t kMaxNumberedClasses = 20;
-constexpr size_t kPairs = 20;
+constexpr size_t kMaxPairs = 20;
 
 std::string NameOf(const std::vector<std::string>& names, int64_t label) {
   return EscapeHtml(LabelName(names, label));
 }
 
-// As much of it as there is room for beside the picture; the whole shows under the pointer.
+// Returns the name, shortened to the space next to the matrix. The whole name is shown when the
+// mouse pointer is on it.
 std::string ShortName(const std::vector<std::string>& names, int64_t label) {
   constexpr int kCharacters = 16;
   const std::string name = LabelName(names, label);  // UTF-8
@@ -54,7 +55,8 @@ std::string DrawCell(const Confusion& c, int64_t label, int64_t prediction, doub
                            x + size / 2, y + size / 2 + 4, count);
 }
 
-// Names stand to the left and on top, slanted, or upright where they are many.
+// Draws the matrix with class names on the left and on top. Names on top are slanted, or vertical
+// if there are many.
 std::string DrawMatrix(const Confusion& c, const std::vector<std::string>& names) {
   constexpr double kSide = 560, kLeft = 125, kTop = 125, kRight = 100;
   const int turn = c.num_classes > kMaxNumberedClasses ? -90 : -35;
@@ -74,7 +76,8 @@ std::string DrawMatrix(const Confusion& c, const std::vector<std::string>& names
   }
   for (int64_t label = 0; label < c.num_classes; ++label) {
     for (int64_t p = 0; p < c.num_classes; ++p)
-      svg += DrawCell(c, label, p, size, NameOf(names, label) + " taken for " + NameOf(names, p));
+      svg +=
+          DrawCell(c, label, p, size, NameOf(names, label) + " predicted as " + NameOf(names, p));
   }
   return svg + "</g></svg>";
 }
@@ -84,10 +87,11 @@ std::string DrawPairs(const Confusion& c, const std::vector<std::string>& names)
   for (const auto& [cell, count] : c.counts) {
     if (cell / c.num_classes != cell % c.num_classes) wrong.emplace_back(cell, count);
   }
-  const size_t shown = std::min(kPairs, wrong.size());
+  const size_t shown = std::min(kMaxPairs, wrong.size());
   std::partial_sort(wrong.begin(), wrong.begin() + static_cast<int64_t>(shown), wrong.end(),
                     [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string html = "<table><tr><th>class</th><th>taken for</th><th>images</th><th>of</th></tr>";
+  std::string html =
+      "<table><tr><th>class</th><th>predicted as</th><th>images</th><th>of</th></tr>";
   for (size_t i = 0; i < shown; ++i) {
     const auto& [cell, count] = wrong[i];
     const int64_t label = cell / c.num_classes;
@@ -104,10 +108,10 @@ std::string DrawConfusion(const Confusion& confusion, const std::vector<std::str
   if (confusion.num_classes == 0) return "";
   const bool drawn = confusion.num_classes <= kMaxDrawnClasses;
   return fmt::format(
-      "<figure id=\"confusion\"{}><figcaption>{} <small>of the evaluation at step {}{}</small>"
+      "<figure id=\"confusion\"{}><figcaption>{} <small>evaluation at step {}{}</small>"
       "</figcaption>{}</figure>\n",
       confusion.num_classes > kMaxNumberedClasses ? " class=\"wide\"" : "",
-      drawn ? "confusion matrix" : "what is confused most often", confusion.step,
+      drawn ? "confusion matrix" : "most frequent confusions", confusion.step,
       drawn ? "; rows: classes, columns: predictions" : "",
       drawn ? DrawMatrix(confusion, names) : DrawPairs(confusion, names));
 }

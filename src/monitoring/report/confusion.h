@@ -1,4 +1,4 @@
-// The confusion matrix as pixels and as a part of the report, and what its rows are called.
+// Draws the confusion matrix: as an image for TensorBoard, and as HTML for the report.
 #pragma once
 
 #include <string>
@@ -10,16 +10,19 @@
 
 namespace carole::monitoring {
 
-// A square for each cell, the darker the larger its share of the label's samples.
-io::Image ConfusionPicture(const train::Metrics& metrics);
-inline constexpr int64_t kMaxPicturedClasses = 4000;  // a pixel each: more is no picture for eyes
+// Draws a square for each cell. It is the darker the larger the cell's share of the label's
+// samples.
+io::Image ConfusionImage(const train::Metrics& metrics);
+// At this number of classes a cell is one pixel. Larger images would be of no use.
+inline constexpr int64_t kMaxConfusionImageClasses = 4000;
 
-// HTML: a picture of up to kMaxDrawnClasses, else a table of the pairs that are confused most
-// often.
+// Returns HTML: a drawing for up to kMaxDrawnClasses classes, otherwise a table of the pairs that
+// are confused most often.
 inline constexpr int64_t kMaxDrawnClasses = 40;
 std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names);
 
-// The label's name, or its number where it has none. What is no UTF-8 becomes U+FFFD.
+// Returns the name of a class, or its number if it has no name. Bytes that are not UTF-8 become
+// U+FFFD.
 std::string LabelName(const std::vector<std::string>& names, int64_t label);
 
 }  // namespace carole::monitoring

@@ -1,4 +1,4 @@
-// As a table for spreadsheets, as pixels and as a page with names.
+// Writes the confusion matrix as a table for spreadsheets, as an image, and as a page with names.
 #include "src/monitoring/report/confusion_files.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace carole::monitoring {
 namespace {
 
-// RFC 4180.
+// Quotes a field of a CSV file as RFC 4180 says.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
@@ -31,12 +31,12 @@ std::string ConfusionCsv(const train::Metrics& metrics, const std::vector<std::s
 
 }  // namespace
 
-void WriteConfusion(const std::string& folder, const ConfusionFacts& facts,
+void WriteConfusion(const std::string& folder, const ConfusionPageInfo& info,
                     const train::Metrics& metrics) {
   MakeFolder("eval", folder);
-  WriteWholeFile(folder + "/confusion.csv", ConfusionCsv(metrics, facts.class_names));
-  WriteWholeFile(folder + "/confusion.png", io::EncodePng(ConfusionPicture(metrics).view()));
-  WriteWholeFile(folder + "/confusion.html", MakeConfusionPage(facts, metrics));
+  WriteWholeFile(folder + "/confusion.csv", ConfusionCsv(metrics, info.class_names));
+  WriteWholeFile(folder + "/confusion.png", io::EncodePng(ConfusionImage(metrics).view()));
+  WriteWholeFile(folder + "/confusion.html", MakeConfusionPage(info, metrics));
 }
 
 }  // namespace carole::monitoring

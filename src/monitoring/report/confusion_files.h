@@ -1,4 +1,4 @@
-// The confusion matrix of an evaluation, in files of its own.
+// Writes the confusion matrix of an evaluation to separate files.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace carole::monitoring {
 
-// confusion.csv, .png and .html in a folder that is made when missing. Throws DiskError.
-void WriteConfusion(const std::string& folder, const ConfusionFacts& facts,
+// Writes confusion.csv, confusion.png and confusion.html to `folder`, which is created if missing.
+// Throws DiskError if a file cannot be written.
+void WriteConfusion(const std::string& folder, const ConfusionPageInfo& info,
                     const train::Metrics& metrics);
 
 }  // namespace carole::monitoring

@@ -1,4 +1,4 @@
-// ConfusionPicture() of confusion.h.
+// The parts of confusion.h that need no HTML: ConfusionImage() and LabelName().
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 namespace carole::monitoring {
 
-io::Image ConfusionPicture(const train::Metrics& metrics) {
+io::Image ConfusionImage(const train::Metrics& metrics) {
   constexpr int64_t kPixels = 600, kLargestCell = 32;
   constexpr double kWhite = 255, kDark[] = {8, 48, 107};
   const int64_t classes = metrics.num_classes();
@@ -15,8 +15,8 @@ io::Image ConfusionPicture(const train::Metrics& metrics) {
   const int side = static_cast<int>(classes * cell);
   io::Image image{.height = side, .width = side, .channels = 3};
   image.pixels.resize(static_cast<size_t>(side) * side * 3, 255);
-  for (const auto& [place, count] : metrics.confusion()) {
-    const int64_t label = place / classes, prediction = place % classes;
+  for (const auto& [key, count] : metrics.confusion()) {
+    const int64_t label = key / classes, prediction = key % classes;
     const double share =
         std::sqrt(static_cast<double>(count) / static_cast<double>(metrics.samples_of(label)));
     for (int64_t y = label * cell; y < (label + 1) * cell; ++y) {

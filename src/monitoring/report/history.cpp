@@ -15,14 +15,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr int64_t kMaxClasses = int64_t{1} << 30;  // their square is a number
+constexpr int64_t kMaxClasses = int64_t{1} << 30;  // the square must fit into int64_t
 
-void Join(Row& into, const Row& next) {
+// Merges the row of the following steps into a row.
+void MergeRows(Row& into, const Row& next) {
   for (int column = kStep + 1; column < kNumColumns; ++column) into[column] += next[column];
   into[kStep] = next[kStep];
 }
 
-// JSON has no NaN: it is null.
+// JSON has no NaN; null stands for it.
 double Number(const Json& json) {
   return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
 }
@@ -35,7 +36,7 @@ std::string Text(const Row& row, int column) {
   return column == kStep ? fmt::format("{:.0f}", row[kStep]) : Text(row[column]);
 }
 
-// Older reports have no loss.
+// Reports of older versions have no loss.
 EvaluationPoint ReadEvaluation(const Json& p) {
   return {.step = p.at(0),
           .accuracy = Number(p.at(1)),
@@ -46,11 +47,11 @@ EvaluationPoint ReadEvaluation(const Json& p) {
 Confusion ReadConfusion(const Json& json) {
   Confusion confusion{.step = json.at("step"), .num_classes = json.at("classes")};
   if (confusion.num_classes < 0 || confusion.num_classes > kMaxClasses)
-    throw DataError("a confusion matrix of too many classes");
+    throw DataError("the confusion matrix has too many classes");
   for (const Json& cell : json.at("cells")) {
     const int64_t place = cell.at(0);
     if (place < 0 || place >= confusion.num_classes * confusion.num_classes)
-      throw DataError("a cell outside the confusion matrix");
+      throw DataError("a cell is outside the confusion matrix");
     confusion.counts[place] = cell.at(1);
   }
   return confusion;
@@ -64,14 +65,14 @@ Confusion Confusion::Of(const train::Metrics& metrics, int64_t step) {
 
 void History::AddStep(const Row& row) {
   if (!rows_.empty() && rows_.back()[kSteps] < static_cast<double>(steps_per_row_)) {
-    Join(rows_.back(), row);
+    MergeRows(rows_.back(), row);
     return;
   }
   if (rows_.size() == kMaxRows) {
     steps_per_row_ *= 2;
     for (size_t i = 0; i < kMaxRows / 2; ++i) {
       rows_[i] = rows_[2 * i];
-      Join(rows_[i], rows_[2 * i + 1]);
+      MergeRows(rows_[i], rows_[2 * i + 1]);
     }
     rows_.resize(kMaxRows / 2);
   }
@@ -84,7 +85,7 @@ void History::AddSeconds(Column column, double seconds) {
 
 void History::AddEvaluation(const EvaluationPoint& point) {
   if (!evaluations_.empty() && evaluations_.back().step == point.step) evaluations_.pop_back();
-  if (evaluations_.size() == kMaxRows) {  // every other one stays
+  if (evaluations_.size() == kMaxRows) {  // drop every other one
     for (size_t i = 0; i < kMaxRows / 2; ++i) evaluations_[i] = evaluations_[2 * i + 1];
     evaluations_.resize(kMaxRows / 2);
   }
@@ -127,11 +128,11 @@ std::string History::ToJson() const {
 History History::FromJson(std::string_view text) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("version") != kVersion) throw DataError("of another version");
+    if (json.at("version") != kVersion) throw DataError("unknown version");
     History history;
     history.steps_per_row_ = json.at("steps_per_row");
     for (const Json& values : json.at("rows")) {
-      if (values.size() != kNumColumns) throw DataError("a row of another length");
+      if (values.size() != kNumColumns) throw DataError("a row has the wrong length");
       Row row;
       for (int column = 0; column < kNumColumns; ++column) row[column] = Number(values[column]);
       history.rows_.push_back(row);
@@ -139,7 +140,7 @@ History History::FromJson(std::string_view text) {
     for (const Json& p : json.at("evaluations")) history.evaluations_.push_back(ReadEvaluation(p));
     history.confusion_ = ReadConfusion(json.at("confusion"));
     if (history.rows_.size() > kMaxRows || history.steps_per_row_ < 1)
-      throw DataError("more rows than there can be");
+      throw DataError("too many rows");
     return history;
   } catch (const std::exception& error) {
     throw DataError(fmt::format("[watch] history of a run: {}", error.what()));

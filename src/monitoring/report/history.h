@@ -1,4 +1,4 @@
-// The curves of a run, in bounded memory, over all its restarts.
+// The history of a run: its curves over all restarts, in bounded memory.
 #pragma once
 
 #include <array>
@@ -11,13 +11,14 @@
 
 namespace carole::monitoring {
 
-// What is known of a step; of several, the sums (a mean is sum / kSteps).
+// The columns of a row. A row describes one step or several consecutive steps. For several steps,
+// all columns but kStep hold sums; a mean is sum / kSteps.
 enum Column : uint8_t {
-  kStep,  // updates done, the last one included; not summed
+  kStep,  // number of updates after the (last) step; not summed
   kSteps,
   kImages,
-  kSeconds,      // of steps
-  kEvalSeconds,  // behind them
+  kSeconds,      // of the steps
+  kEvalSeconds,  // of evaluations after the steps
   kSaveSeconds,
   kTotalLoss,
   kDataLoss,
@@ -28,7 +29,7 @@ enum Column : uint8_t {
   kInputMs,
   kForwardMs,
   kBackwardMs,
-  kExposedMs,  // waiting for sums
+  kExposedMs,  // exposed communication: waiting for reductions
   kOptimizerMs,
   kNumColumns
 };
@@ -41,7 +42,7 @@ struct EvaluationPoint {
   double loss = 0;
 };
 
-// Counts of the last evaluation: rows are labels, columns predictions.
+// The confusion matrix of the last evaluation: rows are labels, columns are predictions.
 struct Confusion {
   int64_t step = 0;
   int64_t num_classes = 0;  // 0: none
@@ -56,27 +57,29 @@ struct Confusion {
 
 class History {
  public:
-  // Neighbors are joined when there are so many rows, so a curve of a long run has between half
-  // and all of them.
+  // When there are this many rows, each two adjacent rows are merged. So a long run has between
+  // kMaxRows / 2 and kMaxRows rows.
   static constexpr size_t kMaxRows = 1000;
 
-  // In the order of steps.
+  // Adds a step. Steps must be added in ascending order.
   void AddStep(const Row& row);
-  // To the last step; nothing without one.
+  // Adds seconds to the last row. Does nothing if there are no rows.
   void AddSeconds(Column column, double seconds);
-  void AddEvaluation(const EvaluationPoint& point);  // the last of a step stands
+  // Adds an evaluation. It replaces an earlier one at the same step.
+  void AddEvaluation(const EvaluationPoint& point);
   void SetConfusion(Confusion confusion) { confusion_ = std::move(confusion); }
 
-  // What came after this step is forgotten: a run goes on from there.
+  // Removes everything after this step, as a resumed run repeats it.
   void RewindTo(int64_t step);
 
   const std::vector<Row>& rows() const { return rows_; }
   const std::vector<EvaluationPoint>& evaluations() const { return evaluations_; }
   const Confusion& confusion() const { return confusion_; }
+  // Returns the sum of a column over all rows.
   double Total(Column column) const;
 
   std::string ToJson() const;
-  // Throws DataError when the text is not ToJson()'s.
+  // Converts back. Throws DataError if the text does not come from ToJson().
   static History FromJson(std::string_view text);
 
  private:
@@ -86,7 +89,7 @@ class History {
   int64_t steps_per_row_ = 1;
 };
 
-// The column's mean over the row's steps.
+// Returns the mean of a column over the steps of a row.
 inline double Mean(const Row& row, Column column) { return row[column] / row[kSteps]; }
 
 }  // namespace carole::monitoring

@@ -6,17 +6,17 @@
 #include <filesystem>
 #include <utility>
 
-#include "src/core/files/small_file.h"
+#include "src/core/files/best_effort_file.h"
 #include "src/core/log.h"
 
 namespace carole::monitoring {
 namespace {
 
 constexpr char kRunning[] = "running";
-constexpr uintmax_t kMaxBytes = 64 << 20;
-constexpr auto kLeast = std::chrono::seconds(1);
-constexpr auto kSeldom = std::chrono::seconds(5);
-constexpr int kRest = 200;  // between writes, times what one took
+constexpr uintmax_t kMaxBytes = 64 << 20;                // of a report that is read back
+constexpr auto kMinInterval = std::chrono::seconds(1);   // between two writes after saves
+constexpr auto kStepInterval = std::chrono::seconds(5);  // least time between writes after steps
+constexpr int kIntervalPerCost = 200;  // a write of 0.1 s is followed by a pause of 20 s
 
 Row MakeRow(const train::AppliedStep& step) {
   Row row{};
@@ -42,48 +42,49 @@ Row MakeRow(const train::AppliedStep& step) {
 }  // namespace
 
 Report::Report(ReportOptions options)
-    : path_(options.folder + "/report.html"), facts_(std::move(options.facts)) {}
+    : path_(options.folder + "/report.html"), info_(std::move(options.info)) {}
 
 Report::~Report() {
   if (!is_open_) return;
   try {
-    Write("failed; the log says why");
+    Write("failed; see the log");
   } catch (const std::exception& error) {
     LogError("watch", "{}", error.what());
   }
 }
 
-void Report::Started(const train::RunState& state) {
+void Report::OnTrainBegin(const train::RunState& state) {
   is_open_ = true;
-  facts_.step = state.step;
-  facts_.epochs = static_cast<double>(state.epoch);
-  if (state.step > 0) TakeUp(state.step);
+  info_.step = state.step;
+  info_.epochs = static_cast<double>(state.epoch);
+  if (state.step > 0) LoadHistory(state.step);
   Write(kRunning);
 }
 
-void Report::TakeUp(int64_t step) {
+void Report::LoadHistory(int64_t step) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path_, error);
   if (error) return;
   try {
-    if (bytes > kMaxBytes) throw DataError("[watch] report: larger than any of ours");
-    history_ = HistoryOfReport(ReadSmallFile(path_));
+    if (bytes > kMaxBytes) throw DataError("[watch] report: the file is too large for a report");
+    history_ = ReadHistoryFromReport(ReadFileOrEmpty(path_));
     history_.RewindTo(step);
   } catch (const std::exception& failure) {
-    LogWarning("watch", "{}: its curves are not taken up: {}", path_, WithoutTag(failure.what()));
+    LogWarning("watch", "{}: cannot read the curves so far; they start anew: {}", path_,
+               WithoutTag(failure.what()));
   }
 }
 
-void Report::StepEnded(const train::AppliedStep& step) {
-  facts_.step = step.state.step;
-  facts_.epochs =
+void Report::OnStepEnd(const train::AppliedStep& step) {
+  info_.step = step.state.step;
+  info_.epochs =
       static_cast<double>(step.state.epoch) +
       static_cast<double>(step.state.position) / static_cast<double>(step.source.num_samples());
   history_.AddStep(MakeRow(step));
   if (Clock::now() >= next_write_) Write(kRunning);
 }
 
-void Report::Evaluated(int64_t step, const train::Metrics& metrics, double seconds) {
+void Report::OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) {
   history_.AddSeconds(kEvalSeconds, seconds);
   history_.AddEvaluation({.step = step,
                           .accuracy = metrics.accuracy(),
@@ -93,29 +94,29 @@ void Report::Evaluated(int64_t step, const train::Metrics& metrics, double secon
   Write(kRunning);
 }
 
-void Report::Saved(int64_t /*step*/, double seconds) {
+void Report::OnSave(int64_t /*step*/, double seconds) {
   history_.AddSeconds(kSaveSeconds, seconds);
-  // A run that is killed goes on from here: so do its curves.
-  if (Clock::now() >= last_write_ + kLeast) Write(kRunning);
+  // A run that is killed resumes from this checkpoint, so the report should hold its curves.
+  if (Clock::now() >= last_write_ + kMinInterval) Write(kRunning);
 }
 
-void Report::Ended(const train::RunState& state, bool finished) {
+void Report::OnTrainEnd(const train::RunState& state, bool finished) {
   is_open_ = false;
-  facts_.step = state.step;
-  Write(finished ? "finished" : "stopped; the same command goes on");
+  info_.step = state.step;
+  Write(finished ? "finished" : "stopped; run the same command again to resume");
 }
 
 void Report::Write(const std::string& status) {
   const Clock::time_point start = Clock::now();
-  facts_.status = status;
-  facts_.is_running = status == kRunning;
-  facts_.updated = std::time(nullptr);
-  const std::error_code error = ReplaceSmallFile(path_, MakeReport(facts_, history_));
+  info_.status = status;
+  info_.is_running = status == kRunning;
+  info_.updated = std::time(nullptr);
+  const std::error_code error = ReplaceFile(path_, MakeReport(info_, history_));
   if (error && !std::exchange(warned_, true))
-    LogWarning("watch", "{} cannot be written; the run goes on: {}", path_, error.message());
+    LogWarning("watch", "{}: cannot be written: {}; the run continues", path_, error.message());
   const Clock::time_point now = Clock::now();
   last_write_ = now;
-  next_write_ = now + std::max<Clock::duration>(kSeldom, (now - start) * kRest);
+  next_write_ = now + std::max<Clock::duration>(kStepInterval, (now - start) * kIntervalPerCost);
 }
 
 }  // namespace carole::monitoring

@@ -1,4 +1,4 @@
-// Keeps train_dir/report.html up to date.
+// Writes train_dir/report.html and keeps it up to date during a run.
 #pragma once
 
 #include <chrono>
@@ -11,34 +11,34 @@ namespace carole::monitoring {
 
 struct ReportOptions {
   std::string folder;
-  ReportFacts facts;  // step, epoch, status and date are filled in as the run goes
+  ReportInfo info;  // Report fills in step, epochs, status and date during the run
 };
 
-// For rank 0. The file is replaced as a whole: when the run begins, after evaluations and saves, at
-// the end, and in between every few seconds, so rarely that it costs less than 0.5 % of the time.
-// A run that goes on takes the curves of the file that it finds. A disk that refuses it does not
-// stop the run.
+// Writes the report; for rank 0 only. The file is replaced as a whole: when the run begins, after
+// evaluations and saves, at the end, and every few seconds in between. Writing costs less than 0.5
+// % of the time. A resumed run keeps the curves of the report that it finds. A write error causes a
+// warning; the run continues.
 class Report final : public train::TrainingCallback {
  public:
   explicit Report(ReportOptions options);
-  ~Report() override;  // says that the run failed, unless it has ended
+  ~Report() override;  // writes that the run failed, unless OnTrainEnd() was called
 
-  void Started(const train::RunState& state) override;
-  void StepEnded(const train::AppliedStep& step) override;
-  void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
-  void Saved(int64_t step, double seconds) override;
-  void Ended(const train::RunState& state, bool finished) override;
+  void OnTrainBegin(const train::RunState& state) override;
+  void OnStepEnd(const train::AppliedStep& step) override;
+  void OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) override;
+  void OnSave(int64_t step, double seconds) override;
+  void OnTrainEnd(const train::RunState& state, bool finished) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void TakeUp(int64_t step);
+  void LoadHistory(int64_t step);
   void Write(const std::string& status);
 
   const std::string path_;
-  ReportFacts facts_;
+  ReportInfo info_;
   History history_;
-  bool is_open_ = false;  // between Started() and Ended()
+  bool is_open_ = false;  // between OnTrainBegin() and OnTrainEnd()
   Clock::time_point last_write_, next_write_;
   bool warned_ = false;
 };

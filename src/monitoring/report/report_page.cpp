@@ -34,9 +34,9 @@ std::vector<double> Means(const History& history) {
   return Values(history, [](const Row& row) { return Mean(row, column); });
 }
 
-constexpr char kSmoothed[] = "smoothed; faint: as measured";
+constexpr char kSmoothed[] = "smoothed; faint line: measured values";
 
-// With what it was before smoothing behind it.
+// Adds a smoothed line, and the measured values as a faint line behind it.
 void AddSmooth(const std::string& name, int color, const std::vector<double>& x,
                const std::vector<double>& y, std::vector<Series>& series) {
   series.push_back({.name = name, .x = x, .y = y, .faint = true, .color = color});
@@ -90,7 +90,7 @@ std::string DrawNorm(const History& history) {
   return DrawChart({.id = "norm", .title = title, .unit = kSmoothed}, series);
 }
 
-// Smoothed are times, which add up as rates do not.
+// Smooths the times per image, not the rates: a mean of rates would be wrong.
 std::string DrawThroughput(const History& history) {
   const std::string title = "throughput";
   std::vector<double> values = Smooth(Values(
@@ -103,9 +103,9 @@ std::string DrawThroughput(const History& history) {
                    {{.name = title, .x = Steps(history), .y = values}});
 }
 
-// Adds milliseconds of a step, if what happens now and then is shared by the steps since the time
-// before.
-void AddSpread(const History& history, Column seconds, std::vector<double>& ms) {
+// Adds to `ms` the time of something that happens only now and then, such as saving. Its seconds
+// are distributed evenly over the steps since it happened last.
+void SpreadOverSteps(const History& history, Column seconds, std::vector<double>& ms) {
   double steps = 0;
   size_t begin = 0;
   for (size_t i = 0; i < ms.size(); ++i) {
@@ -119,19 +119,19 @@ void AddSpread(const History& history, Column seconds, std::vector<double>& ms) 
 
 std::vector<double> EvaluationAndSaving(const History& history) {
   std::vector<double> ms(history.rows().size());
-  AddSpread(history, kEvalSeconds, ms);
-  AddSpread(history, kSaveSeconds, ms);
+  SpreadOverSteps(history, kEvalSeconds, ms);
+  SpreadOverSteps(history, kSaveSeconds, ms);
   return ms;
 }
 
-std::string DrawParts(const History& history) {
+std::string DrawStepTime(const History& history) {
   struct Part {
     const char* name;
     std::vector<double> ms;
   };
   const Part parts[] = {{"forward", Means<kForwardMs>(history)},
                         {"backward", Means<kBackwardMs>(history)},
-                        {"waiting for sums", Means<kExposedMs>(history)},
+                        {"waiting for all-reduce", Means<kExposedMs>(history)},
                         {"optimizer", Means<kOptimizerMs>(history)},
                         {"waiting for input", Means<kInputMs>(history)},
                         {"evaluation and saving", EvaluationAndSaving(history)}};
@@ -143,23 +143,22 @@ std::string DrawParts(const History& history) {
       series.push_back({.name = part.name, .x = Steps(history), .y = part.ms, .color = color});
     ++color;
   }
-  return DrawChart(
-      {.id = "time", .title = "time by part", .unit = "ms of a step, rank 0", .stacked = true},
-      series);
+  return DrawChart({.id = "time", .title = "time per step", .unit = "ms, rank 0", .stacked = true},
+                   series);
 }
 
 std::string LossText(double loss) {
   return std::abs(loss) < 1e4 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
 }
 
-std::string DrawTiles(const ReportFacts& facts, const History& history) {
+std::string DrawTiles(const ReportInfo& info, const History& history) {
   std::string html = "<div class=\"tiles\">";
   const auto tile = [&](const std::string& value, const std::string& what) {
     html += fmt::format("<div><b>{}</b><span>{}</span></div>", value, what);
   };
-  tile(facts.max_steps > 0 ? fmt::format("{} / {}", facts.step, facts.max_steps)
-                           : std::to_string(facts.step),
-       fmt::format("steps, {:.2f} epochs", facts.epochs));
+  tile(info.max_steps > 0 ? fmt::format("{} / {}", info.step, info.max_steps)
+                          : std::to_string(info.step),
+       fmt::format("steps, {:.2f} epochs", info.epochs));
   if (!history.rows().empty()) {
     const Row& last = history.rows().back();
     tile(LossText(Mean(last, kTotalLoss)),
@@ -176,13 +175,14 @@ std::string DrawTiles(const ReportFacts& facts, const History& history) {
          fmt::format("best evaluation, step {}", best->step));
   }
   const double seconds = history.Total(kSeconds);
-  if (seconds > 0) tile(Short(std::round(history.Total(kImages) / seconds)), "images/s, mean");
+  if (seconds > 0)
+    tile(FormatShort(std::round(history.Total(kImages) / seconds)), "images/s, mean");
   tile(FormatTime(seconds + history.Total(kEvalSeconds) + history.Total(kSaveSeconds)),
-       "of training, evaluation, saving");
+       "time for training, evaluation and saving");
   return html + "</div>\n";
 }
 
-// Flags stay whole where lines are broken, as browsers break them behind "--".
+// Escapes the text and keeps flags whole at line breaks: browsers would break a line after "--".
 std::string MarkFlags(const std::string& text) {
   std::string html;
   std::istringstream words(text);
@@ -194,21 +194,21 @@ std::string MarkFlags(const std::string& text) {
   return html;
 }
 
-std::string DrawSettings(const ReportFacts& facts) {
+std::string DrawSettings(const ReportInfo& info) {
   std::string html = "<figure id=\"settings\"><figcaption>settings</figcaption><table>";
-  for (const auto& [name, value] : facts.settings)
+  for (const auto& [name, value] : info.settings)
     html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), MarkFlags(value));
   return html + "</table></figure>\n";
 }
 
-// ", 2026-11-27 06:52:01 +0000", and for scripts.
-std::string TimeOf(const ReportFacts& facts) {
+// Returns ", 2026-11-27 06:52:01 +0000" in a <time> element that the script reads.
+std::string FormatUpdateTime(const ReportInfo& info) {
   return fmt::format(", <time{} datetime=\"{:%Y-%m-%dT%H:%M:%SZ}\">{:%Y-%m-%d %H:%M:%S %z}</time>",
-                     facts.is_running ? " class=\"running\"" : "", fmt::gmtime(facts.updated),
-                     fmt::localtime(facts.updated));
+                     info.is_running ? " class=\"running\"" : "", fmt::gmtime(info.updated),
+                     fmt::localtime(info.updated));
 }
 
-// `more`: of the head; `updated`: HTML.
+// Returns the start of a page. `more` is HTML for the head, `updated` HTML after the status.
 std::string BeginPage(const std::string& title, const std::string& status, const std::string& more,
                       const std::string& updated) {
   const std::string name = EscapeHtml(title), state = EscapeHtml(status);
@@ -222,33 +222,34 @@ std::string BeginPage(const std::string& title, const std::string& status, const
 
 }  // namespace
 
-std::string MakeReport(const ReportFacts& facts, const History& history) {
-  std::string html = BeginPage(
-      facts.title, facts.status,
-      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", TimeOf(facts));
-  html += DrawTiles(facts, history);
+std::string MakeReport(const ReportInfo& info, const History& history) {
+  std::string html =
+      BeginPage(info.title, info.status,
+                info.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "",
+                FormatUpdateTime(info));
+  html += DrawTiles(info, history);
   html += "<div class=\"charts\">\n";
   html += DrawLoss(history) + DrawAccuracy(history);
   html += DrawRate(history) + DrawNorm(history);
-  html += DrawThroughput(history) + DrawParts(history);
-  html += DrawConfusion(history.confusion(), facts.class_names);
-  html += DrawSettings(facts) + "</div>\n";
+  html += DrawThroughput(history) + DrawStepTime(history);
+  html += DrawConfusion(history.confusion(), info.class_names);
+  html += DrawSettings(info) + "</div>\n";
   html += fmt::format("{}{}{}\n<script>{}</script>\n</body></html>\n", kDataBegins,
                       history.ToJson(), kDataEnds, kReportScript);
   return html;
 }
 
-std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics) {
+std::string MakeConfusionPage(const ConfusionPageInfo& info, const train::Metrics& metrics) {
   const std::string status =
       fmt::format("top 1 {:.4f}, top 5 {:.4f}, cross entropy {:.4f}, {} images", metrics.accuracy(),
                   metrics.recall_5(), metrics.loss(), metrics.samples());
-  return BeginPage(facts.title, status, "", "") +
-         DrawConfusion(Confusion::Of(metrics, facts.step), facts.class_names) + "</body></html>\n";
+  return BeginPage(info.title, status, "", "") +
+         DrawConfusion(Confusion::Of(metrics, info.step), info.class_names) + "</body></html>\n";
 }
 
-History HistoryOfReport(std::string_view page) {
+History ReadHistoryFromReport(std::string_view page) {
   const size_t begin = page.find(kDataBegins);
-  if (begin == std::string_view::npos) throw DataError("[watch] report: carries no history");
+  if (begin == std::string_view::npos) throw DataError("[watch] report: has no embedded history");
   page.remove_prefix(begin + kDataBegins.size());
   return History::FromJson(page.substr(0, page.find(kDataEnds)));
 }

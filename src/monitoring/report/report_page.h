@@ -1,5 +1,5 @@
-// report.html: a run's curves, results and settings in one file that needs neither network nor
-// scripts; with scripts, values show under the pointer.
+// Makes report.html: the curves, results and settings of a run in one file. The page needs neither
+// the network nor scripts. With scripts, it shows the values under the mouse pointer.
 #pragma once
 
 #include <ctime>
@@ -13,29 +13,31 @@
 
 namespace carole::monitoring {
 
-struct ReportFacts {
+struct ReportInfo {
   std::string title;        // "lenet on fashion_mnist"
-  std::string status;       // "running", "finished", …
-  bool is_running = false;  // browsers then look for news now and then
+  std::string status;       // "running", "finished", ...
+  bool is_running = false;  // if true, the browser reloads the page from time to time
   int64_t step = 0;
-  int64_t max_steps = 0;  // 0: no end
+  int64_t max_steps = 0;  // 0: no limit
   double epochs = 0;      // passes over the data so far
   std::time_t updated = 0;
-  std::vector<std::pair<std::string, std::string>> settings;
-  std::vector<std::string> class_names;  // may be fewer than classes
+  std::vector<std::pair<std::string, std::string>> settings;  // names and values, for a table
+  std::vector<std::string> class_names;                       // may be fewer than classes
 };
 
-std::string MakeReport(const ReportFacts& facts, const History& history);
+// Returns the page as HTML. The history is embedded as JSON, too.
+std::string MakeReport(const ReportInfo& info, const History& history);
 
-// The history that a page of MakeReport() carries. Throws DataError when it carries none.
-History HistoryOfReport(std::string_view page);
+// Returns the history that is embedded in a page of MakeReport(). Throws DataError if there is
+// none.
+History ReadHistoryFromReport(std::string_view page);
 
-// The confusion matrix alone, in the report's style.
-struct ConfusionFacts {
+// For a page that shows only the confusion matrix, in the style of the report.
+struct ConfusionPageInfo {
   std::string title;
   int64_t step = 0;  // of the checkpoint
   std::vector<std::string> class_names;
 };
-std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics);
+std::string MakeConfusionPage(const ConfusionPageInfo& info, const train::Metrics& metrics);
 
 }  // namespace carole::monitoring

@@ -1,4 +1,4 @@
-// The fixed parts of report.html.
+// The fixed parts of report.html: style and script.
 #pragma once
 
 namespace carole::monitoring {
@@ -66,8 +66,9 @@ td span { display: inline-block; max-width: 100%; }
 @media print { figure, .tiles div { break-inside: avoid; } }
 )css";
 
-// Reads values back from the drawing: data-x and data-y hold an axis' ends, in values and units. A
-// page of a run that says nothing any more was left by one that was killed.
+// Shows values under the mouse pointer. It computes them from the drawing: the attributes data-x
+// and data-y hold the ends of an axis, in values and in drawing units. The script also marks the
+// page of a run that has not written a report for 10 minutes; such a run was probably killed.
 inline constexpr char kReportScript[] = R"js(
 'use strict';
 for (const svg of document.querySelectorAll('svg[data-x]')) {
@@ -95,8 +96,8 @@ for (const svg of document.querySelectorAll('svg[data-x]')) {
     const box = svg.getBoundingClientRect();
     const scale = svg.viewBox.baseVal.width / box.width;
     const x = nearest(all, (event.clientX - box.left) * scale).x;
-    const stepAt = (place) =>
-      Math.round(x0 + (place - left) / (right - left) * (x1 - x0)).toLocaleString('en');
+    const stepAt = (position) =>
+      Math.round(x0 + (position - left) / (right - left) * (x1 - x0)).toLocaleString('en');
     const rows = ['step ' + stepAt(x)];
     let below = 0;
     for (const [name, points] of lines) {
@@ -119,9 +120,10 @@ for (const svg of document.querySelectorAll('svg[data-x]')) {
   });
   svg.addEventListener('pointerleave', hide);
 }
-const news = document.querySelector('time.running');
-const minutes = news ? Math.floor((Date.now() - new Date(news.dateTime)) / 60000) : 0;
-if (minutes >= 10) news.append(`, no news for ${Math.floor(minutes / 60)} h ${minutes % 60} min`);
+const updated = document.querySelector('time.running');
+const minutes = updated ? Math.floor((Date.now() - new Date(updated.dateTime)) / 60000) : 0;
+if (minutes >= 10)
+  updated.append(`, not updated for ${Math.floor(minutes / 60)} h ${minutes % 60} min`);
 )js";
 
 }  // namespace carole::monitoring

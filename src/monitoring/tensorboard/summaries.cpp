@@ -14,8 +14,8 @@
 namespace carole::monitoring {
 namespace {
 
-void AddPicture(io::EventWriter& events, int64_t step, const std::string& tag,
-                const io::Image& image) {
+void AddPngImage(io::EventWriter& events, int64_t step, const std::string& tag,
+                 const io::Image& image) {
   const std::string png = io::EncodePng(image.view());
   events.AddImage(
       step, tag,
@@ -36,13 +36,13 @@ Summaries::Summaries(SummaryOptions options, train::TrainStep& step)
 Summaries::~Summaries() {
   if (!is_open_ || options_.parameters.empty()) return;
   try {
-    events_->AddEnd(std::max(last_step_, first_step_), false);
+    events_->AddSessionEnd(std::max(last_step_, first_step_), false);
   } catch (const std::exception& error) {
     LogError("watch", "{}", error.what());
   }
 }
 
-void Summaries::Started(const train::RunState& state) {
+void Summaries::OnTrainBegin(const train::RunState& state) {
   MakeFolder("watch", options_.folder);
   first_step_ = state.step + 1;
   events_ = std::make_unique<io::EventWriter>(options_.folder, first_step_);
@@ -53,20 +53,20 @@ void Summaries::Started(const train::RunState& state) {
   is_open_ = true;
 }
 
-// A run is worth more than its curves: values that find no room wait for some, or are lost. That is
-// said once, until some are written again.
-void Summaries::Try(const std::function<void()>& write) {
+// Calls `write` and turns a DiskError into a warning: a full disk must not end the run. The values
+// are written later or lost. The warning is not repeated until a write succeeds.
+void Summaries::WriteOrWarn(const std::function<void()>& write) {
   try {
     write();
     warned_ = false;
   } catch (const DiskError& error) {
     if (!std::exchange(warned_, true))
-      LogWarning("watch", "summaries: {}; the run goes on", WithoutTag(error.what()));
+      LogWarning("watch", "summaries: {}; the run continues", WithoutTag(error.what()));
   }
 }
 
-// One that is due may not have ended when the next begins.
-void Summaries::StepBegins(int64_t step) {
+// A step that is due may still be in flight when the next one begins.
+void Summaries::OnStepBegin(int64_t step) {
   if (due_step_ > last_step_) return;
   const int64_t next = step + 1;
   const bool is_time = options_.every_steps > 0 ? next % options_.every_steps == 0
@@ -85,13 +85,13 @@ void Summaries::ReadEndPoints() {
   }
 }
 
-void Summaries::StepEnded(const train::AppliedStep& step) {
+void Summaries::OnStepEnd(const train::AppliedStep& step) {
   last_step_ = step.state.step;
   ++steps_since_;
   images_since_ += step.result.batch.global_valid;
   exposed_ms_since_ += step.result.exposed_communication_ms;
   if (last_step_ != due_step_ && !IsLast(last_step_) && !step.result.stop) return;
-  Try([&] { Write(step); });
+  WriteOrWarn([&] { Write(step); });
   last_ = Clock::now();
   steps_since_ = images_since_ = 0;
   exposed_ms_since_ = 0;
@@ -144,25 +144,25 @@ void Summaries::WriteImages(const train::AppliedStep& step) {
       io::ToPixels(*options_.preprocessing, batch.images.subspan(first, image.pixels.size()),
                    options_.channels, image.pixels);
     }
-    AddPicture(*events_, step.state.step, fmt::format("input/image/{}", i), image);
+    AddPngImage(*events_, step.state.step, fmt::format("input/image/{}", i), image);
   }
 }
 
 void Summaries::WriteVariables(int64_t step, double loss_scale) {
   const VariableStore& store = step_.store();
-  for (size_t i = 0; i < store.places().size(); ++i) {
-    const VariableSlice& place = store.places()[i];
+  for (size_t i = 0; i < store.variables().size(); ++i) {
+    const VariableSlice& slice = store.variables()[i];
     const int variable = static_cast<int>(i);
-    std::vector<double> values(static_cast<size_t>(place.tf_shape.size()));
+    std::vector<double> values(static_cast<size_t>(slice.tf_shape.size()));
     const auto add = [&](const std::byte* arena, const std::string& tag, double scale) {
       store.ReadFrom(arena, variable, std::span<double>(values));
       for (double& value : values) value /= scale;
       events_->AddHistogram(step, tag, std::vector<float>(values.begin(), values.end()));
     };
-    add(store.base_of(variable), place.name, 1);
+    add(store.base_of(variable), slice.name, 1);
     const bool has_gradient = std::find(store.ready_order().begin(), store.ready_order().end(),
                                         variable) != store.ready_order().end();
-    if (has_gradient) add(store.gradients_base(), "gradients/" + place.name, loss_scale);
+    if (has_gradient) add(store.gradients_base(), "gradients/" + slice.name, loss_scale);
   }
 }
 
@@ -173,9 +173,9 @@ void Summaries::WriteActivations(int64_t step) {
   }
 }
 
-void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double seconds) {
+void Summaries::OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) {
   eval_seconds_since_ += seconds;
-  Try([&] {
+  WriteOrWarn([&] {
     if (evaluations_ == nullptr) {
       const std::string folder = options_.folder + "/eval";
       MakeFolder("watch", folder);
@@ -183,16 +183,17 @@ void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double se
     }
     for (const auto& [tag, value] : metrics.Scalars())
       evaluations_->AddScalar(step, tag, static_cast<float>(value));
-    if (metrics.num_classes() <= kMaxPicturedClasses)
-      AddPicture(*evaluations_, step, "eval/confusion", ConfusionPicture(metrics));
+    if (metrics.num_classes() <= kMaxConfusionImageClasses)
+      AddPngImage(*evaluations_, step, "eval/confusion", ConfusionImage(metrics));
     evaluations_->Flush();
   });
 }
 
-void Summaries::Ended(const train::RunState& state, bool /*finished*/) {
+void Summaries::OnTrainEnd(const train::RunState& state, bool /*finished*/) {
   is_open_ = false;
-  Try([&] {
-    if (!options_.parameters.empty()) events_->AddEnd(std::max(state.step, first_step_), true);
+  WriteOrWarn([&] {
+    if (!options_.parameters.empty())
+      events_->AddSessionEnd(std::max(state.step, first_step_), true);
     events_->Flush();
   });
 }

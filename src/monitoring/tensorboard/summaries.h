@@ -1,4 +1,4 @@
-// Event files for TensorBoard, with TF-Slim's tags where it has them.
+// Writes event files for TensorBoard. Tags are those of TF-Slim if it has a tag for the value.
 #pragma once
 
 #include <chrono>
@@ -16,39 +16,41 @@
 namespace carole::monitoring {
 
 struct SummaryOptions {
-  std::string folder;       // made when missing
-  int64_t every_steps = 0;  // 0: by time
+  std::string folder;       // created if missing
+  int64_t every_steps = 0;  // steps between records; 0: use every_secs
   double every_secs = 600;
-  int64_t max_steps = 0;  // 0: no end
-  int num_images = 3;     // of the batch, as the net gets them; 0: none
+  int64_t max_steps = 0;  // 0: no limit
+  int num_images = 3;     // images of the batch to record, after augmentation; 0: none
   int image_size = 0;
   int channels = 0;
   const io::PreprocessingEntry* preprocessing = nullptr;
-  bool histograms = false;  // of weights, their gradients, and end points, which must be outputs
+  // Record histograms of weights, gradients and end points. End points must be outputs of the
+  // graph.
+  bool histograms = false;
   std::vector<io::HyperParameter> parameters;
 };
 
-// For rank 0. Values are recorded after the first step and the last one, when the run stops, and in
-// between after every so many steps or seconds; results of evaluations always, in folder/eval.
-// Throws DiskError when a run cannot begin its file; later the run goes on without what cannot be
-// written.
+// Writes the summaries; for rank 0 only. Values are recorded after the first and the last step,
+// when the run stops, and in between after every_steps or every_secs. Results of evaluations are
+// always recorded, in folder/eval. OnTrainBegin() throws DiskError if the event file cannot be
+// created. Later write errors cause a warning; the run continues without these values.
 class Summaries final : public train::TrainingCallback {
  public:
-  // `step` outlives this and runs no more after it.
+  // `step` must outlive this, and must not run after this is destroyed.
   Summaries(SummaryOptions options, train::TrainStep& step);
-  ~Summaries() override;  // records that the run failed, unless it has ended
+  ~Summaries() override;  // records that the run failed, unless OnTrainEnd() was called
 
-  void Started(const train::RunState& state) override;
-  void StepBegins(int64_t step) override;
-  void StepEnded(const train::AppliedStep& step) override;
-  void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
-  void Ended(const train::RunState& state, bool finished) override;
+  void OnTrainBegin(const train::RunState& state) override;
+  void OnStepBegin(int64_t step) override;
+  void OnStepEnd(const train::AppliedStep& step) override;
+  void OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) override;
+  void OnTrainEnd(const train::RunState& state, bool finished) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   bool IsLast(int64_t step) const { return options_.max_steps > 0 && step == options_.max_steps; }
-  void Try(const std::function<void()>& write);
+  void WriteOrWarn(const std::function<void()>& write);
   void ReadEndPoints();
   void Write(const train::AppliedStep& step);
   void WriteScalars(const train::AppliedStep& step);
@@ -59,22 +61,22 @@ class Summaries final : public train::TrainingCallback {
   const SummaryOptions options_;
   train::TrainStep& step_;
   std::unique_ptr<io::EventWriter> events_;
-  std::unique_ptr<io::EventWriter> evaluations_;  // in folder/eval, from the first one on
+  std::unique_ptr<io::EventWriter> evaluations_;  // in folder/eval; null before the first one
   Clock::time_point last_;
-  bool is_open_ = false;    // between Started() and Ended()
-  bool warned_ = false;     // that the disk refuses them
-  int64_t first_step_ = 0;  // of the file, in which steps do not descend
-  int64_t due_step_ = 0;    // is recorded when it ends
+  bool is_open_ = false;    // between OnTrainBegin() and OnTrainEnd()
+  bool warned_ = false;     // about write errors
+  int64_t first_step_ = 0;  // first step of the file; steps in a file must not decrease
+  int64_t due_step_ = 0;    // the step to record when it ends
   int64_t last_step_ = 0;
   int64_t steps_since_ = 0;
   int64_t images_since_ = 0;
   double exposed_ms_since_ = 0;
-  double eval_seconds_since_ = 0;  // are not the steps'
+  double eval_seconds_since_ = 0;  // not part of the steps' time
   struct Activation {
     io::Histogram histogram;
-    double sparsity = 0;  // share of exact zeros
+    double sparsity = 0;  // fraction of values that are exactly 0
   };
-  std::map<std::string, Activation> activations_;  // of this step, by end point
+  std::map<std::string, Activation> activations_;  // of the current step, by end point
 };
 
 }  // namespace carole::monitoring

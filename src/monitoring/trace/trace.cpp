@@ -1,3 +1,38 @@
+// Recording a trace of all ranks on one clock.
+//
+// Task. To see who waits for whom, the events of all ranks must be comparable in time. Every host
+// has its own steady clock, which starts at an arbitrary moment and runs a little fast or slow.
+// Recording must cost almost nothing and must not grow with the length of the run. A run that is
+// killed should leave a trace, too.
+//
+// One clock. Each rank records events with its own clock and converts nothing while training. When
+// a trace is written, ClockOffset() measures, for each rank, how many seconds to add to its clock
+// to get the clock of rank 0. For that, rank 0 sends its time to one rank of each other host
+// several times. The fastest round trip counts. Rank 0's time is taken to belong to the middle of
+// the round trip, so the error is at most half of it. TraceJson adds the offset of a rank to all
+// its events. Time 0 is the moment at which rank 0 entered OnTrainBegin().
+//
+//   Example. Rank 1's clock shows 500.000 s when rank 0's shows 20.000 s, so its offset is -480 s.
+//     rank 0: all-reduce starts at   21.000 s                       all ranks arrived at 21.004 s
+//     rank 1: all-reduce starts at  501.004 s  -> 21.004 s on rank 0's clock
+//   With time 0 at 20.000 s, the file shows that rank 0 waited from 1.000 s to 1.004 s for rank 1.
+//
+// Clocks drift. An offset that was measured at the start of a run becomes wrong. So it is measured
+// for each write, right after the steps that are written.
+//
+// What is recorded. Each rank has one TraceRing, a ring buffer of events and their interned names.
+//   kStep        from OnStepBegin to OnStepEnd
+//   kPhase       from one EnterPhase() to the next; the phase backward starts at its first kernel
+//   kKernel      if requested; from the observer of the Executable
+//   kCollective  from the observer of the communicator, on the communicator's thread
+//   kInput       what the reading threads spent during the step
+// The ring keeps the newest events. With N ranks it holds 2^20 / N events, at least 2^12 and at
+// most 2^16, as the file holds the events of all ranks.
+//
+// Writing. Ranks broadcast their events one after the other; rank 0 appends them to FILE.part and
+// renames it in the end. So the memory is bounded by the events of one rank. All ranks call Write()
+// at the same points of the run, which depend only on the number of steps and on saves. Collectives
+// that write the trace carry the tag "trace" and are not recorded.
 #include "src/monitoring/trace/trace.h"
 
 #include <fmt/format.h>
@@ -24,18 +59,18 @@ namespace {
 using collectives::RankPhase;
 using Clock = std::chrono::steady_clock;
 
-// Rank 0 holds one rank's events at a time, but the file those of all.
-constexpr size_t kMaxEventsOfAll = 1 << 20;
+constexpr size_t kMaxEventsOfAllRanks = 1 << 20;
 constexpr size_t kMinEvents = 1 << 12;
-constexpr char kCarriesTrace[] = "trace";  // tag of our own collectives
+constexpr char kTraceTag[] = "trace";  // tag of the collectives that write the trace
 
+// Returns the number of events that each rank keeps.
 size_t Capacity(int num_ranks) {
-  return std::clamp(kMaxEventsOfAll / static_cast<size_t>(num_ranks), kMinEvents,
+  return std::clamp(kMaxEventsOfAllRanks / static_cast<size_t>(num_ranks), kMinEvents,
                     Trace::kMaxEvents);
 }
 
-// What a rank says before its events.
-struct Announcement {
+// What a rank broadcasts before its events.
+struct EventsHeader {
   uint64_t bytes = 0;
   double clock_offset = 0;
 };
@@ -49,7 +84,7 @@ void ParseTraceSteps(const std::string& text, TraceOptions& options) {
   const auto last = is_range ? ParseNumber<int64_t>(text.substr(colon + 1)) : first;
   if (!first || !last || *first < (is_range ? 0 : 1) || *last < *first) {
     throw UsageError(fmt::format(
-        "[flags] --trace_steps: got {}, want a number of last steps, or FIRST:LAST", text));
+        "[flags] --trace_steps: got {}, want a number (the last steps) or FIRST:LAST", text));
   }
   if (is_range) {
     options.first_step = *first;
@@ -59,7 +94,7 @@ void ParseTraceSteps(const std::string& text, TraceOptions& options) {
   }
 }
 
-// What other threads touch.
+// The part that the communicator's thread uses, too.
 struct Trace::Recorder {
   explicit Recorder(size_t capacity) : ring(capacity) {}
 
@@ -70,18 +105,18 @@ struct Trace::Recorder {
 
   void AddCollective(const collectives::CollectiveRecord& r) {
     const uint64_t number = sequence++;
-    if (!is_on || r.what == kCarriesTrace) return;
+    if (!is_on || r.what == kTraceTag) return;
     ring.Add({.start = r.start,
               .end = r.end,
               .step = step,
               .kind = TraceKind::kCollective,
-              .name = ring.NumberOf(r.what),
-              .detail = ring.NumberOf(r.operation),
-              .algorithm = ring.NumberOf(r.algorithm),
+              .name = ring.NameId(r.what),
+              .detail = ring.NameId(r.operation),
+              .algorithm = ring.NameId(r.algorithm),
               .bucket = r.bucket,
               .sequence = number,
               .bytes = r.bytes,
-              .agreed = r.agreed});
+              .all_arrived = r.all_arrived});
   }
 };
 
@@ -93,51 +128,53 @@ Trace::Trace(TraceOptions options, train::TrainStep& step, collectives::Communic
 
 Trace::~Trace() { train::SetPhaseObserver({}); }
 
-void Trace::Started(const train::RunState& /*state*/) {
-  if (communicator_.rank() == 0) RequireFolder();
-  zero_ = Clock::now();  // before any rank gets through the next line
-  communicator_.Barrier({.what = kCarriesTrace});
+void Trace::OnTrainBegin(const train::RunState& /*state*/) {
+  if (communicator_.rank() == 0) RequireWritablePath();
+  zero_ = Clock::now();  // before the barrier, so no rank has an event with a negative time
+  communicator_.Barrier({.what = kTraceTag});
   communicator_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
     recorder->AddCollective(r);
   });
   step_.executable().AddObserver([this](const KernelRecord& r) { AddKernel(r); });
   train::SetPhaseObserver([this](RankPhase phase, int64_t) {
-    // Backward begins with its first kernel, not with the first gradient that is final.
-    if (phase != RankPhase::kBackward && recorder_->is_on) Enter(phase, Clock::now());
+    // EnterPhase(kBackward) comes with the first final gradient. The trace uses the first kernel of
+    // backward instead (AddKernel).
+    if (phase != RankPhase::kBackward && recorder_->is_on) BeginPhase(phase, Clock::now());
   });
 }
 
-void Trace::StepBegins(int64_t step) {
+void Trace::OnStepBegin(int64_t step) {
   const Time now = Clock::now();
-  CloseStep(now);  // of a step that was not applied
+  EndStep(now);  // a step that was not applied is still open
   const bool is_on =
       !options_.is_range() || (step >= options_.first_step && step <= options_.last_step);
   recorder_->step = step;
   recorder_->is_on = is_on;
-  met_range_ |= is_on;
+  reached_range_ |= is_on;
   in_step_ = is_on;
   step_start_ = now;
 }
 
-void Trace::Enter(RankPhase phase, Time now) {
-  if (in_phase_ && phase == phase_ && phase == RankPhase::kEvaluation) return;  // the next batch
-  Leave(now);
+void Trace::BeginPhase(RankPhase phase, Time now) {
+  // Evaluation enters its phase for each batch; the trace shows one phase.
+  if (in_phase_ && phase == phase_ && phase == RankPhase::kEvaluation) return;
+  EndPhase(now);
   in_phase_ = true;
   phase_ = phase;
   phase_start_ = now;
 }
 
-void Trace::Leave(Time now) {
+void Trace::EndPhase(Time now) {
   if (!std::exchange(in_phase_, false)) return;
   recorder_->ring.Add({.start = phase_start_,
                        .end = now,
                        .step = recorder_->step,
                        .kind = TraceKind::kPhase,
-                       .name = recorder_->ring.NumberOf(Name(phase_))});
+                       .name = recorder_->ring.NameId(Name(phase_))});
 }
 
-void Trace::CloseStep(Time now) {
-  Leave(now);
+void Trace::EndStep(Time now) {
+  EndPhase(now);
   if (!std::exchange(in_step_, false)) return;
   recorder_->ring.Add({.start = step_start_, .end = now, .step = recorder_->step});
 }
@@ -145,28 +182,28 @@ void Trace::CloseStep(Time now) {
 void Trace::AddKernel(const KernelRecord& kernel) {
   if (!recorder_->is_on) return;
   if (in_phase_ && phase_ == RankPhase::kForward && kernel.phase == Phase::kBackward)
-    Enter(RankPhase::kBackward, kernel.start);
+    BeginPhase(RankPhase::kBackward, kernel.start);
   if (!options_.kernels) return;
-  const auto place = static_cast<size_t>(kernel.step);
-  while (kernel_names_.size() <= place) {
+  const auto index = static_cast<size_t>(kernel.step);
+  while (kernel_names_.size() <= index) {
     kernel_names_.push_back(0);
     kernel_kinds_.push_back(0);
   }
-  if (kernel_kinds_[place] == 0) {
-    kernel_names_[place] = recorder_->ring.NumberOf(kernel.name);
-    kernel_kinds_[place] = recorder_->ring.NumberOf(Name(kernel.kind));
+  if (kernel_kinds_[index] == 0) {
+    kernel_names_[index] = recorder_->ring.NameId(kernel.name);
+    kernel_kinds_[index] = recorder_->ring.NameId(Name(kernel.kind));
   }
   recorder_->ring.Add({.start = kernel.start,
                        .end = kernel.end,
                        .step = recorder_->step,
                        .kind = TraceKind::kKernel,
-                       .name = kernel_names_[place],
-                       .detail = kernel_kinds_[place]});
+                       .name = kernel_names_[index],
+                       .detail = kernel_kinds_[index]});
 }
 
-void Trace::AddInput(const io::InputCounters& now) {
-  const auto spent = [&](double io::InputCounters::*part) {
-    return static_cast<float>(now.*part - input_.*part);
+void Trace::AddInputCounters(const io::InputCounters& now) {
+  const auto spent = [&](double io::InputCounters::*counter) {
+    return static_cast<float>(now.*counter - input_.*counter);
   };
   using Input = io::InputCounters;
   recorder_->ring.Add({.start = step_start_,
@@ -178,9 +215,9 @@ void Trace::AddInput(const io::InputCounters& now) {
   input_ = now;
 }
 
-void Trace::StepEnded(const train::AppliedStep& step) {
-  if (recorder_->is_on) AddInput(step.source.counters());
-  CloseStep(Clock::now());
+void Trace::OnStepEnd(const train::AppliedStep& step) {
+  if (recorder_->is_on) AddInputCounters(step.source.counters());
+  EndStep(Clock::now());
   ++steps_done_;
   if (options_.is_range()) {
     if (recorder_->step == options_.last_step) Write();
@@ -190,36 +227,36 @@ void Trace::StepEnded(const train::AppliedStep& step) {
   }
 }
 
-void Trace::Evaluated(int64_t /*step*/, const train::Metrics& /*metrics*/, double /*seconds*/) {
-  Leave(Clock::now());
+void Trace::OnEvaluationEnd(int64_t /*step*/, const train::Metrics& /*metrics*/,
+                            double /*seconds*/) {
+  EndPhase(Clock::now());
 }
 
-void Trace::Saved(int64_t /*step*/, double /*seconds*/) {
-  Leave(Clock::now());
+void Trace::OnSave(int64_t /*step*/, double /*seconds*/) {
+  EndPhase(Clock::now());
   if (!options_.is_range() && steps_done_ - written_at_ >= options_.num_steps) Write();
 }
 
-void Trace::Ended(const train::RunState& /*state*/, bool /*finished*/) {
-  CloseStep(Clock::now());
+void Trace::OnTrainEnd(const train::RunState& /*state*/, bool /*finished*/) {
+  EndStep(Clock::now());
   const bool has_more = !options_.is_range() || !is_written_;
-  // A run that had nothing to do keeps the earlier trace.
-  if (has_more && met_range_ && steps_done_ > 0) Write();
-  if (!met_range_ && steps_done_ > 0 && communicator_.rank() == 0) {
-    LogWarning("watch", "--trace_steps={}:{}: the run had none of them, so no trace is written",
+  // A run without steps keeps the trace of an earlier run.
+  if (has_more && reached_range_ && steps_done_ > 0) Write();
+  if (!reached_range_ && steps_done_ > 0 && communicator_.rank() == 0) {
+    LogWarning("watch", "--trace_steps={}:{}: the run had none of these steps; no trace is written",
                options_.first_step, options_.last_step);
   }
   communicator_.SetObserver({});
 }
 
-// Else a run would be over before it is known that its trace has no place.
-void Trace::RequireFolder() const {
+// Throws DiskError at the start of the run if the trace cannot be written, not at its end.
+void Trace::RequireWritablePath() const {
   const std::string part = options_.path + ".part";
   if (!std::ofstream(part)) ThrowDiskError("watch", "--trace " + part, "create", errno);
   std::remove(part.c_str());
 }
 
-// Collective. One rank's events at a time are on all ranks, which bounds the memory. Clocks drift
-// apart, so they are compared now, right behind the steps that are written.
+// Collective.
 void Trace::Write() {
   written_at_ = steps_done_;
   is_written_ = true;
@@ -230,44 +267,43 @@ void Trace::Write() {
   const std::string part = options_.path + ".part";
   std::ofstream file;
   if (is_writer) file.open(part, std::ios::binary | std::ios::trunc);
-  int error = file ? 0 : errno;  // of what failed first
-  const auto look = [&] {
+  int error = file ? 0 : errno;  // the first one
+  const auto note_error = [&] {
     if (!file && error == 0) error = errno;
   };
   TraceJson json(file, zero_);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     std::string bytes;
     if (rank == communicator_.rank()) bytes = Serialize(recorder_->ring.Snapshot(first));
-    Announcement announcement{.bytes = bytes.size(), .clock_offset = clock_offset};
-    communicator_.Broadcast(std::as_writable_bytes(std::span(&announcement, 1)), rank,
-                            {.what = kCarriesTrace});
-    bytes.resize(announcement.bytes);
-    communicator_.Broadcast(std::as_writable_bytes(std::span(bytes)), rank,
-                            {.what = kCarriesTrace});
+    EventsHeader header{.bytes = bytes.size(), .clock_offset = clock_offset};
+    communicator_.Broadcast(std::as_writable_bytes(std::span(&header, 1)), rank,
+                            {.what = kTraceTag});
+    bytes.resize(header.bytes);
+    communicator_.Broadcast(std::as_writable_bytes(std::span(bytes)), rank, {.what = kTraceTag});
     if (!is_writer) continue;
     json.AddRank({.rank = rank,
                   .size = communicator_.size(),
                   .name = communicator_.NameOf(rank),
-                  .clock_offset = announcement.clock_offset},
+                  .clock_offset = header.clock_offset},
                  Deserialize(bytes));
-    look();
+    note_error();
   }
   if (!is_writer) return;
   json.Close();
   file.close();
-  look();
+  note_error();
   const bool written = file && std::rename(part.c_str(), options_.path.c_str()) == 0;
   if (!written) {
     if (error == 0) error = errno;
     std::remove(part.c_str());
     if (!std::exchange(warned_, true)) {
-      LogWarning("watch", "--trace: {} cannot be written; the run goes on: {}", options_.path,
+      LogWarning("watch", "--trace={}: cannot be written: {}; the run continues", options_.path,
                  std::strerror(error));
     }
   }
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
-    LogInfo("watch", "trace: only the newest {} events of a rank are in {}",
-            Capacity(communicator_.size()), options_.path);
+    LogInfo("watch", "--trace={}: holds only the newest {} events of each rank", options_.path,
+            Capacity(communicator_.size()));
 }
 
 }  // namespace carole::monitoring

@@ -11,14 +11,14 @@ namespace {
 static_assert(std::is_trivially_copyable_v<TraceEvent>);
 
 [[noreturn]] void ThrowDamaged() {
-  throw DataError("[watch] trace: another rank's events came damaged");
+  throw DataError("[watch] trace: events of another rank arrived damaged");
 }
 
 void AppendNumber(std::string& out, uint64_t number) {
   out.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// Takes so many bytes from the front.
+// Removes `count` bytes from the front of `bytes` and returns them.
 std::string_view Take(std::string_view& bytes, uint64_t count) {
   if (bytes.size() < count) ThrowDamaged();
   const std::string_view taken = bytes.substr(0, count);
@@ -61,7 +61,7 @@ TraceEvents Deserialize(std::string_view bytes) {
   return all;
 }
 
-uint16_t TraceRing::NumberOf(std::string_view name) {
+uint16_t TraceRing::NameId(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const auto found = numbers_.find(name);
   if (found != numbers_.end()) return found->second;

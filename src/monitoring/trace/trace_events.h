@@ -1,4 +1,4 @@
-// What one rank notes down for a trace, in bounded memory.
+// The events that one rank records for a trace, in bounded memory.
 #pragma once
 
 #include <array>
@@ -14,44 +14,49 @@ namespace carole::monitoring {
 
 enum class TraceKind : uint8_t { kStep, kPhase, kKernel, kCollective, kInput };
 
-// Sent as bytes. Names are numbers of TraceEvents::names.
+// One event. Trivially copyable, as ranks send events as bytes. `name`, `detail` and `algorithm`
+// are indexes into TraceEvents::names.
 struct TraceEvent {
   using Time = std::chrono::steady_clock::time_point;
 
   Time start, end;
-  int64_t step = 0;  // updates done before it
+  int64_t step = 0;  // number of updates before this step
   TraceKind kind = TraceKind::kStep;
   uint16_t name = 0;
-  uint16_t detail = 0;  // a kernel's operation, a collective's
+  uint16_t detail = 0;  // the operation of a kernel or of a collective
   // Collectives only.
   uint16_t algorithm = 0;
   int32_t bucket = 0;
-  uint64_t sequence = 0;  // the same on every rank
+  uint64_t sequence = 0;  // number of the collective; the same on every rank
   uint64_t bytes = 0;
-  Time agreed;  // all ranks had come
-  // kInput only: milliseconds of the reading threads in this step, read, parse, decode, augment.
+  Time all_arrived;  // when the last rank had joined the collective
+  // kInput only: milliseconds that the reading threads spent in this step, all together, to read,
+  // parse, decode and augment.
   std::array<float, 4> input_ms{};
 };
 
+// Events and their names.
 struct TraceEvents {
   std::vector<std::string> names;
-  std::vector<TraceEvent> events;  // of each kind in the order of their ends
+  std::vector<TraceEvent> events;  // events of one kind are in the order in which they ended
 };
 
+// Converts events to bytes, for ranks of the same program.
 std::string Serialize(const TraceEvents& events);
-// Throws DataError when the bytes are not those of Serialize().
+// Converts back. Throws DataError if the bytes do not come from Serialize().
 TraceEvents Deserialize(std::string_view bytes);
 
-// The newest events; older ones are dropped when there are more than `capacity`. Thread-safe.
+// A ring buffer that keeps the newest `capacity` events. Thread-safe.
 class TraceRing {
  public:
   explicit TraceRing(size_t capacity) : capacity_(capacity) {}
 
-  // The number of a name; "" is 0. At most 65535 names, further ones are "".
-  uint16_t NumberOf(std::string_view name);
+  // Returns the id of a name, and adds the name if it is new. The id of "" is 0. There are at most
+  // 65535 other names; any further name gets id 0.
+  uint16_t NameId(std::string_view name);
   void Add(const TraceEvent& event);
 
-  // A copy of the events of steps from `first_step` on.
+  // Returns a copy of the events whose step is at least `first_step`.
   TraceEvents Snapshot(int64_t first_step) const;
   int64_t num_dropped() const;
 
@@ -59,7 +64,7 @@ class TraceRing {
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::map<std::string, uint16_t, std::less<>> numbers_{{"", 0}};
-  std::vector<TraceEvent> events_;  // grows up to the capacity, then `next_` goes round
+  std::vector<TraceEvent> events_;  // grows to the capacity; from then on next_ is overwritten
   size_t next_ = 0;
   int64_t num_added_ = 0;
 };

@@ -19,19 +19,19 @@ double Seconds(TraceEvent::Time::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// `"ts":…,"dur":…` in microseconds. Both ends are rounded, not the duration, so that what was
-// nested stays nested.
+// Returns `"ts":...,"dur":...` in microseconds. Start and end are rounded, not the duration, so
+// that nested events stay nested.
 std::string Span(TraceEvent::Time start, TraceEvent::Time end, TraceEvent::Time zero,
                  double offset) {
-  const auto micros = [&](TraceEvent::Time time) {
+  const auto nanoseconds = [&](TraceEvent::Time time) {
     return std::llround((Seconds(time - zero) + offset) * 1e9);
   };
-  const int64_t from = micros(start), length = std::max<int64_t>(0, micros(end) - from);
+  const int64_t from = nanoseconds(start), length = std::max<int64_t>(0, nanoseconds(end) - from);
   return fmt::format(R"("ts":{:.3f},"dur":{:.3f})", static_cast<double>(from) * 1e-3,
                      static_cast<double>(length) * 1e-3);
 }
 
-std::string Complete(const RankOfTrace& rank, Track track, std::string_view name,
+std::string Complete(const TraceRank& rank, Track track, std::string_view name,
                      std::string_view category, const std::string& span, const std::string& args) {
   return fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}",{},"args":{{{}}}}})",
                      rank.rank, static_cast<int>(track), Quoted(name), category, span, args);
@@ -41,7 +41,7 @@ std::string Complete(const RankOfTrace& rank, Track track, std::string_view name
 
 double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size) {
   if (seconds <= 0) return 0;
-  const double share = operation == "all_reduce" ? collectives::AllReduceShare(size) : 1;
+  const double share = operation == "all_reduce" ? collectives::AllReduceBusFactor(size) : 1;
   return share * static_cast<double>(bytes) / seconds;
 }
 
@@ -50,7 +50,7 @@ void TraceJson::Add(const std::string& event) {
   is_first_ = false;
 }
 
-void TraceJson::AddNames(const RankOfTrace& rank) {
+void TraceJson::AddNames(const TraceRank& rank) {
   const auto name = [&](const char* what, int track, const std::string& args) {
     Add(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank.rank, track,
                     what, args));
@@ -63,11 +63,11 @@ void TraceJson::AddNames(const RankOfTrace& rank) {
   name("thread_sort_index", kCollectives, R"("sort_index":2)");
 }
 
-void TraceJson::AddCollective(const RankOfTrace& rank, const TraceEvents& all,
+void TraceJson::AddCollective(const TraceRank& rank, const TraceEvents& all,
                               const TraceEvent& event) {
   const std::string& operation = all.names[event.detail];
   const double bandwidth =
-      BusBandwidth(operation, event.bytes, Seconds(event.end - event.agreed), rank.size);
+      BusBandwidth(operation, event.bytes, Seconds(event.end - event.all_arrived), rank.size);
   std::string name = all.names[event.name].empty() ? operation : all.names[event.name];
   if (name == "gradients") name += fmt::format(" {}", event.bucket);
   const double offset = rank.clock_offset;
@@ -77,12 +77,12 @@ void TraceJson::AddCollective(const RankOfTrace& rank, const TraceEvents& all,
           R"("operation":"{}","algorithm":"{}","bytes":{},"bucket":{},"step":{},"sequence":{},)"
           R"("waited_ms":{:.3f},"bus_GB_per_s":{:.3f})",
           operation, all.names[event.algorithm], event.bytes, event.bucket, event.step,
-          event.sequence, Seconds(event.agreed - event.start) * 1e3, bandwidth * 1e-9)));
+          event.sequence, Seconds(event.all_arrived - event.start) * 1e3, bandwidth * 1e-9)));
   Add(Complete(rank, kCollectives, "wait for ranks", "wait",
-               Span(event.start, event.agreed, zero_, offset), ""));
+               Span(event.start, event.all_arrived, zero_, offset), ""));
 }
 
-void TraceJson::AddRank(const RankOfTrace& rank, const TraceEvents& all) {
+void TraceJson::AddRank(const TraceRank& rank, const TraceEvents& all) {
   AddNames(rank);
   for (const TraceEvent& event : all.events) {
     const std::string span = Span(event.start, event.end, zero_, rank.clock_offset);
@@ -103,7 +103,7 @@ void TraceJson::AddRank(const RankOfTrace& rank, const TraceEvents& all) {
         AddCollective(rank, all, event);
         break;
       case TraceKind::kInput:
-        Add(fmt::format(R"({{"ph":"C","pid":{},"name":"input threads, ms of a step",{},"args":)"
+        Add(fmt::format(R"({{"ph":"C","pid":{},"name":"input threads, ms per step",{},"args":)"
                         R"({{"read":{:.3f},"parse":{:.3f},"decode":{:.3f},"augment":{:.3f}}}}})",
                         rank.rank, span, event.input_ms[0], event.input_ms[1], event.input_ms[2],
                         event.input_ms[3]));

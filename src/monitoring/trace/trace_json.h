@@ -1,7 +1,10 @@
-// Chrome's trace format: a JSON array of events, for ui.perfetto.dev and chrome://tracing.
+// Writes Chrome's trace format: a JSON array of events, for ui.perfetto.dev and chrome://tracing.
+// The format is described at
 //   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-// A rank is a process there. Its steps are one thread: a step holds phases (input, forward, …), and
-// these hold kernels; its collectives are another: one holds the wait for ranks that came later.
+//
+// Each rank is a process of the trace, with two threads. The thread "steps" shows steps, which
+// contain phases (input, forward, ...), which contain kernels. The thread "collectives" shows
+// collectives, which contain the wait for ranks that arrived later.
 #pragma once
 
 #include <iosfwd>
@@ -11,35 +14,36 @@
 
 namespace carole::monitoring {
 
-struct RankOfTrace {
+struct TraceRank {
   int rank = 0;
   int size = 1;
   std::string name;         // "rank 3 (host)"
-  double clock_offset = 0;  // seconds from its steady clock to rank 0's
+  double clock_offset = 0;  // seconds to add to its steady clock to get rank 0's
 };
 
-// Writes the array to `out`, whose state tells whether that went well.
+// Writes the array to `out`. The caller checks the state of `out` for write errors.
 class TraceJson {
  public:
-  // Times count from `zero`, of rank 0's clock.
+  // The file counts times from `zero`, a time of rank 0's clock.
   TraceJson(std::ostream& out, TraceEvent::Time zero) : out_(out), zero_(zero) { out_ << '['; }
 
-  void AddRank(const RankOfTrace& rank, const TraceEvents& events);
-  // Without it the array is not closed, which readers of the format accept.
+  void AddRank(const TraceRank& rank, const TraceEvents& events);
+  // Ends the array. Readers of the format also accept an array without an end.
   void Close();
 
  private:
   void Add(const std::string& event);
-  void AddNames(const RankOfTrace& rank);
-  void AddCollective(const RankOfTrace& rank, const TraceEvents& all, const TraceEvent& event);
+  void AddNames(const TraceRank& rank);
+  void AddCollective(const TraceRank& rank, const TraceEvents& all, const TraceEvent& event);
 
   std::ostream& out_;
   const TraceEvent::Time zero_;
   bool is_first_ = true;
 };
 
-// Bytes per second that a link would carry in a ring: what benchmarks of all-reduce call bus
-// bandwidth, and for other operations bytes / seconds.
+// Returns the bandwidth of a collective in bytes per second. For an all-reduce, it is the bandwidth
+// that each link of a ring would have; benchmarks call this the bus bandwidth. For other operations
+// it is bytes / seconds.
 double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size);
 
 }  // namespace carole::monitoring

@@ -12,15 +12,15 @@ std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
                                 const std::function<bool()>& stop_requested) {
   Metrics metrics(net.num_classes());
   int64_t num_batches = 0;
-  io::Batch begun;  // its logits are waited for when a device has the batch after it
+  io::Batch previous;  // its logits are read after a device has been given the next batch
   for (bool more = true; more;) {
     const io::Batch* batch = source.Next();
     EnterPhase(communicator, collectives::RankPhase::kEvaluation, num_batches++);
-    const bool is_under_way = net.num_in_flight() > 0;
+    const bool has_previous = net.num_in_flight() > 0;
     if (batch != nullptr) net.Begin(batch->images, batch->valid);
-    if (is_under_way) metrics.Add(net.End(), begun.labels, begun.valid);
-    if (batch != nullptr) begun = *batch;
-    // A rank that has no batches left keeps the others company.
+    if (has_previous) metrics.Add(net.End(), previous.labels, previous.valid);
+    if (batch != nullptr) previous = *batch;
+    // A rank without further batches keeps taking part in this all-reduce until all are done.
     double votes[2] = {batch != nullptr ? 1.0 : 0.0,
                        stop_requested && stop_requested() ? 1.0 : 0.0};
     communicator.AllReduce(std::span(votes), {.what = "evaluation"});
@@ -30,10 +30,11 @@ std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
     }
     more = votes[0] > 0;
   }
-  net.ReleaseMemory();  // training goes on
+  net.ReleaseMemory();  // for the training steps that follow
   metrics.SumOverRanks(communicator);
   if (metrics.samples() == 0)
-    throw DataError("[eval] the split holds no good record: see the warnings above");
+    throw DataError(
+        "[eval] split: got no usable record, want at least one; see the warnings above");
   return metrics;
 }
 

@@ -28,9 +28,9 @@ void Inference::Bind() {
 }
 
 void Inference::Begin(std::span<const float> images, int64_t valid) {
-  CAROLE_CHECK(num_in_flight() < kMostUnderWay, "{} batches are under way", num_in_flight());
+  CAROLE_CHECK(num_in_flight() < kMaxInFlight, "{} batches are in flight", num_in_flight());
   Bind();
-  InFlightStep& batch = Slot(begun_++);
+  InFlightBatch& batch = Slot(begun_++);
   CopyImages(images, *executable_);
   executable_->Run({.valid_rows = valid});
   if (executable_->backend().on_host()) {
@@ -41,8 +41,8 @@ void Inference::Begin(std::span<const float> images, int64_t valid) {
 }
 
 std::vector<double> Inference::End() {
-  CAROLE_CHECK(num_in_flight() > 0, "no batch is under way");
-  InFlightStep& batch = Slot(ended_++);
+  CAROLE_CHECK(num_in_flight() > 0, "no batch is in flight");
+  InFlightBatch& batch = Slot(ended_++);
   if (batch.download == nullptr) return std::move(batch.logits);
   const auto* logits = reinterpret_cast<const float*>(batch.download->Wait());
   return {logits, logits + graph_->shape(logits_).size()};

@@ -1,4 +1,4 @@
-// A net that only looks: what evaluation and prediction run.
+// Forward-only execution of a net, used by evaluation and prediction.
 #pragma once
 
 #include <array>
@@ -12,41 +12,45 @@
 
 namespace carole::train {
 
+// Runs batches of images through a net. Up to kMaxInFlight batches are in flight, so that a device
+// computes one while the host prepares the next. One thread uses it.
 class Inference {
  public:
-  // `graph`: in inference mode, with input "images" (N,C,H,W); `logits` (N,K) is one of its values.
-  // With `share` the variables of a training run are used (same names and layouts, which must
-  // outlive this), without it there is a store of its own to be filled.
+  // `graph` is built in inference mode. Its input is "images" (N,C,H,W); `logits` (N,K) is one of
+  // its values. Takes the graph; `backend` must outlive this.
+  // With `share`, the net reads the variables of a training run: the store must have the same names
+  // and layouts and must outlive this. Without it, the net has its own store, for the caller to
+  // fill.
   Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend& backend,
             VariableStore* share = nullptr);
 
-  // Takes the activations' memory, as else the first Begin() does.
+  // Allocates the activation memory. The first Begin() does so if the caller did not.
   void Bind();
 
   VariableStore& store() { return *store_; }
   int64_t num_classes() const { return graph_->shape(logits_)[1]; }
 
-  // Takes images (N,H,W,C), of which the first `valid` rows count; they may go when it returns. A
-  // device is given the next ones, at most kMostUnderWay, while it computes.
+  // Starts a batch. `images` (N,H,W,C) are copied; only the first `valid` rows count. At most
+  // kMaxInFlight batches may be in flight. Does not wait for a device.
   void Begin(std::span<const float> images, int64_t valid);
-  // Logits (N,K) of those that were begun first.
+  // Waits for the oldest batch in flight and returns its logits (N,K).
   std::vector<double> End();
-  // Begin() and End(), where nothing is under way.
+  // Begin() and End(). No other batch may be in flight.
   std::vector<double> Run(std::span<const float> images, int64_t valid);
 
-  static constexpr int64_t kMostUnderWay = 2;
+  static constexpr int64_t kMaxInFlight = 2;
   int64_t num_in_flight() const { return begun_ - ended_; }
 
   size_t activation_bytes() const { return executable_->statistics().arena_bytes; }
-  // Gives the activations' memory back until the next Begin().
+  // Frees the activation memory until the next Begin().
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 
  private:
-  struct InFlightStep {
-    std::vector<double> logits;          // on a host
-    std::unique_ptr<Download> download;  // on a device
+  struct InFlightBatch {
+    std::vector<double> logits;          // if the backend computes on the host
+    std::unique_ptr<Download> download;  // if it computes on a device
   };
-  InFlightStep& Slot(int64_t number) { return steps_in_flight_[number % kMostUnderWay]; }
+  InFlightBatch& Slot(int64_t number) { return in_flight_[number % kMaxInFlight]; }
 
   std::unique_ptr<Graph> graph_;
   ValueId logits_;
@@ -54,7 +58,7 @@ class Inference {
   std::unique_ptr<VariableStore> own_store_;
   VariableStore* store_;
   bool is_bound_ = false;
-  std::array<InFlightStep, kMostUnderWay> steps_in_flight_;
+  std::array<InFlightBatch, kMaxInFlight> in_flight_;
   int64_t begun_ = 0, ended_ = 0;
 };
 

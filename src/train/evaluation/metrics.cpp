@@ -12,9 +12,10 @@
 namespace carole::train {
 namespace {
 
-constexpr int64_t kMaxPrintedClasses = 30;  // of a confusion matrix
+constexpr int64_t kMaxPrintedClasses = 30;  // a larger confusion matrix does not fit on a screen
 
-// Losses are counted in whole units: so sums up to 2^29 are exact, and no order changes them.
+// Each sample's loss is rounded to a multiple of this unit. So sums of losses up to 2^29 are exact,
+// and the order of addition does not change them.
 constexpr double kLossUnit = 0x1p-24;
 
 double Share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
@@ -23,7 +24,7 @@ std::string NameOf(std::span<const std::string> names, int64_t label) {
   return label < static_cast<int64_t>(names.size()) ? names[label] : fmt::format("class {}", label);
 }
 
-// Of the labels that have a row.
+// Length of the longest name among the labels that have a row in a table.
 template <typename HasRow>
 size_t WidestName(std::span<const std::string> names, int64_t num_classes, HasRow has_row) {
   size_t widest = 0;
@@ -33,11 +34,11 @@ size_t WidestName(std::span<const std::string> names, int64_t num_classes, HasRo
   return widest;
 }
 
-// Of a sample, given its largest logit and that of its label.
-double CrossEntropy(std::span<const double> logits, double largest, double mine) {
+// Cross-entropy of one sample, given its largest logit and the logit of its label.
+double CrossEntropy(std::span<const double> logits, double largest, double label_logit) {
   double sum = 0;
   for (const double x : logits) sum += std::exp(x - largest);
-  return largest - mine + std::log(sum);
+  return largest - label_logit + std::log(sum);
 }
 
 }  // namespace
@@ -60,20 +61,21 @@ void Metrics::Add(std::span<const double> logits, std::span<const int32_t> label
     const int64_t label = labels[n];
     if (label < 0 || label >= num_classes_) {
       throw DataError(
-          fmt::format("[eval] label out of range: got {}, want 0 to {}; look at "
-                      "--labels_offset and at the number of classes",
+          fmt::format("[eval] label out of range: got {}, want 0 to {}; check "
+                      "--labels_offset and the number of classes",
                       label, num_classes_ - 1));
     }
     const auto row =
         logits.subspan(static_cast<size_t>(n * num_classes_), static_cast<size_t>(num_classes_));
     const int64_t prediction = std::max_element(row.begin(), row.end()) - row.begin();
-    const double mine = row[label];
-    const auto larger = std::count_if(row.begin(), row.end(), [&](double x) { return x > mine; });
+    const double label_logit = row[label];
+    const auto larger =
+        std::count_if(row.begin(), row.end(), [&](double x) { return x > label_logit; });
     ++confusion_[label * num_classes_ + prediction];
     totals_[kSamples] += 1;
-    totals_[kRight] += label == prediction;
-    totals_[kInTopFive] += std::isfinite(mine) && larger < 5;
-    totals_[kLoss] += std::round(CrossEntropy(row, row[prediction], mine) / kLossUnit);
+    totals_[kCorrect] += label == prediction;
+    totals_[kTopFive] += std::isfinite(label_logit) && larger < 5;
+    totals_[kLoss] += std::round(CrossEntropy(row, row[prediction], label_logit) / kLossUnit);
   }
 }
 
@@ -105,9 +107,9 @@ int64_t Metrics::samples_of(int64_t label) const {
   return SamplesOf(confusion_, label, num_classes_);
 }
 
-double Metrics::accuracy() const { return Share(totals_[kRight], totals_[kSamples]); }
+double Metrics::accuracy() const { return Share(totals_[kCorrect], totals_[kSamples]); }
 
-double Metrics::recall_5() const { return Share(totals_[kInTopFive], totals_[kSamples]); }
+double Metrics::recall_5() const { return Share(totals_[kTopFive], totals_[kSamples]); }
 
 double Metrics::loss() const { return Share(totals_[kLoss] * kLossUnit, totals_[kSamples]); }
 
@@ -136,7 +138,7 @@ std::string Metrics::ClassTable(std::span<const std::string> names) const {
 std::string Metrics::ConfusionTable(std::span<const std::string> names) const {
   const size_t width = WidestName(names, num_classes_, [](int64_t) { return true; });
   int64_t largest = num_classes_ - 1;
-  for (const auto& [place, count] : confusion_) largest = std::max(largest, count);
+  for (const auto& [key, count] : confusion_) largest = std::max(largest, count);
   const size_t cell = fmt::formatted_size("{}", largest);
   std::string text = "\nConfusion matrix (rows: labels, columns: predictions by number)\n";
   text += fmt::format("  {:<{}}  {:>{}}", "", width, "", cell);

@@ -1,5 +1,5 @@
-// How good predictions are: exact counts and sums, so that any number of ranks gives the same
-// figures.
+// Accuracy, loss and confusion matrix of an evaluation. Counts and sums are exact, so any number of
+// ranks gives the same results.
 #pragma once
 
 #include <array>
@@ -14,31 +14,37 @@
 
 namespace carole::train {
 
-// Counts that are not 0, by label * K + prediction: K^2 of them have no room where K is 20,000.
+// The nonzero cells of a confusion matrix of K classes: key label * K + prediction, value count.
+// A dense matrix of K^2 cells would not fit into memory for 20,000 classes.
 using ConfusionCounts = std::map<int64_t, int64_t>;
-// Samples whose label this is.
+// Returns the number of samples that have this label (the sum of the label's row).
 int64_t SamplesOf(const ConfusionCounts& counts, int64_t label, int64_t num_classes);
 
+// Accumulates the metrics of one evaluation. Each rank adds its own batches; one SumOverRanks() at
+// the end makes the totals the same on every rank.
 class Metrics {
  public:
   explicit Metrics(int64_t num_classes);
 
-  // Counts the first `valid` rows. logits (N,K) row-major, labels (N). The prediction is the
-  // largest logit, the first of equal ones; a label is among the five highest when fewer than five
-  // logits are larger than its own. Throws DataError for a label out of range.
+  // Counts the first `valid` rows of a batch. logits (N,K) is row-major, labels is (N).
+  // The prediction is the class with the largest logit; of equal logits, the first. A label is in
+  // the top five if fewer than five logits are larger than its own.
+  // Throws DataError if a label is out of range.
   void Add(std::span<const double> logits, std::span<const int32_t> labels, int64_t valid);
 
-  // Sums over all ranks. Collective, once.
+  // Sums the counts over all ranks. Collective; call it once, after the last Add().
   void SumOverRanks(collectives::Communicator& communicator);
 
   int64_t num_classes() const { return num_classes_; }
   int64_t samples() const { return static_cast<int64_t>(totals_[kSamples]); }
-  double accuracy() const;  // shares from 0 to 1; 0 without samples
+  // Top-1 and top-5 accuracy, from 0 to 1; 0 if there are no samples.
+  double accuracy() const;
   double recall_5() const;
-  // The mean softmax cross-entropy: the data's part alone of what training minimizes, without
-  // weight decay, label smoothing and auxiliary logits. Not finite where a sample's is not.
+  // Mean softmax cross-entropy. This is the data loss of training without label smoothing and
+  // without auxiliary logits; weight decay is not part of it either. Not finite if the loss of some
+  // sample is not finite.
   double loss() const;
-  // The three above, by their tags in event files.
+  // The three values above with their tags in TensorBoard event files.
   std::array<std::pair<const char*, double>, 3> Scalars() const;
   int64_t samples_of(int64_t label) const;
   double accuracy_of(int64_t label) const;
@@ -47,8 +53,9 @@ class Metrics {
 
   // "eval/Accuracy 0.9167" and so on for each of Scalars().
   std::string Summary(std::string_view separator) const;
-  // Scalars(), each class's accuracy, and the confusion matrix (rows: labels, columns: predictions)
-  // unless there are too many classes for a screen. Names may be fewer than classes.
+  // Text for a terminal: Scalars(), the accuracy of each class, and the confusion matrix (rows:
+  // labels, columns: predictions). The matrix is left out if there are too many classes for a
+  // screen. There may be fewer names than classes.
   std::string Report(std::span<const std::string> class_names) const;
 
  private:
@@ -57,11 +64,11 @@ class Metrics {
 
   void GatherConfusion(collectives::Communicator& communicator);
 
-  // Samples, right ones, labels among the five highest, the sum of losses.
-  enum Total : size_t { kSamples, kRight, kInTopFive, kLoss, kNumTotals };
+  // Indexes into totals_: samples, correct predictions, labels in the top five, sum of losses.
+  enum Total : size_t { kSamples, kCorrect, kTopFive, kLoss, kNumTotals };
 
   int64_t num_classes_;
-  std::array<double, kNumTotals> totals_{};  // whole numbers: doubles add them exactly up to 2^53
+  std::array<double, kNumTotals> totals_{};  // integers, so doubles add them exactly up to 2^53
   ConfusionCounts confusion_;
 };
 

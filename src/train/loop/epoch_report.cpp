@@ -38,14 +38,14 @@ void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
   const io::EpochCounts expected = source.ExpectedCounts(last.epoch);
   if (expected.seen == 0) return;
   io::EpochCounts counts = SumOverRanks(last.counts, communicator);
-  const int64_t met = counts.seen + counts.num_skipped();
-  CAROLE_CHECK(met == expected.seen && counts.hash == expected.hash,
+  const int64_t visited = counts.seen + counts.num_skipped();
+  CAROLE_CHECK(visited == expected.seen && counts.hash == expected.hash,
                "epoch {}: the ranks did not see each record once: {} of {} records, hash {:016x}, "
                "want {:016x}",
-               last.epoch, met, expected.seen, counts.hash, expected.hash);
+               last.epoch, visited, expected.seen, counts.hash, expected.hash);
   counts.Add(before);
   if (counts.seen == 0) {
-    throw DataError(fmt::format("[data] epoch {}: not one good record: {}; see the warnings above",
+    throw DataError(fmt::format("[data] epoch {}: no usable record: {}; see the warnings above",
                                 last.epoch, DescribeCounts(counts)));
   }
   if (communicator.rank() == 0)
@@ -56,7 +56,7 @@ void RequireFewSkipped(int64_t skipped, int64_t max_bad_records) {
   if (skipped <= max_bad_records) return;
   throw DataError(
       fmt::format("[data] too many bad records: got {} over all ranks, want at most {} "
-                  "(--max_bad_records); see the warnings, or run carole dataset verify",
+                  "(--max_bad_records); see the warnings above, or run carole dataset verify",
                   skipped, max_bad_records));
 }
 

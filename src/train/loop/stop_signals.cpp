@@ -11,7 +11,7 @@ std::atomic<bool> requested{false};
 
 void OnSignal(int) { requested.store(true, std::memory_order_relaxed); }
 
-// As nohup leaves it.
+// nohup leaves SIGHUP ignored.
 bool IsIgnored(int signal) {
   struct sigaction now {};
   sigaction(signal, nullptr, &now);
@@ -30,7 +30,8 @@ void CatchStopSignals() {
     if (signal == SIGINT) action.sa_flags |= SA_RESETHAND;
     sigaction(signal, &action, nullptr);
   }
-  // Ctrl-C ends `... 2>&1 | tee LOG` before the run has saved: nobody reads its log any more.
+  // In `carole train ... 2>&1 | tee LOG`, Ctrl-C also ends tee. Writing the log then raises
+  // SIGPIPE, which would kill the run before it has saved.
   std::signal(SIGPIPE, SIG_IGN);
 }
 

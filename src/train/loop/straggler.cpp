@@ -10,7 +10,7 @@
 namespace carole::train {
 namespace {
 
-constexpr double kTolerated = 0.05;  // of a step
+constexpr double kToleratedShare = 0.05;  // of a step
 
 std::vector<double> Column(std::span<const RankTimes> times, double RankTimes::*field) {
   std::vector<double> column;
@@ -18,32 +18,37 @@ std::vector<double> Column(std::span<const RankTimes> times, double RankTimes::*
   return column;
 }
 
-double Ranked(std::vector<double> values, size_t place) {
+double NthSmallest(std::vector<double> values, size_t n) {
   std::sort(values.begin(), values.end());
-  return values[place];
+  return values[n];
 }
 
-// Of two in the middle the lower one: of two ranks the better. Upper: for times that ranks wait.
-double Median(const std::vector<double>& values) { return Ranked(values, (values.size() - 1) / 2); }
-double UpperMedian(const std::vector<double>& values) { return Ranked(values, values.size() / 2); }
+// For an even count, Median() takes the lower of the two middle values: of two ranks, the faster
+// one. UpperMedian() takes the higher value; it is used for the times that ranks waited.
+double Median(const std::vector<double>& values) {
+  return NthSmallest(values, (values.size() - 1) / 2);
+}
+double UpperMedian(const std::vector<double>& values) {
+  return NthSmallest(values, values.size() / 2);
+}
 
 }  // namespace
 
 Straggler FindStraggler(std::span<const RankTimes> times) {
-  const double tolerated = kTolerated * Median(Column(times, &RankTimes::step));
+  const double tolerated = kToleratedShare * Median(Column(times, &RankTimes::step));
   const std::vector<double> waited = Column(times, &RankTimes::waited);
   const auto least = std::min_element(waited.begin(), waited.end());
   const auto slow = static_cast<size_t>(least - waited.begin());
   const double late = UpperMedian(waited) - times[slow].waited;
 
-  // A slow link holds up everybody alike, on both sides of it.
+  // A slow link delays the ranks on both of its sides alike, so waiting times do not show it.
   const std::vector<double> links = Column(times, &RankTimes::link);
   const auto worst = std::max_element(links.begin(), links.end());
   const double lost = *worst - Median(links);
   if (lost > std::max(late, tolerated)) {
     return {.rank = static_cast<int>(worst - links.begin()),
-            .why = fmt::format("the network that leads to it: sums would take {:.1f} ms a step at "
-                               "its pace, {:.1f} ms elsewhere",
+            .why = fmt::format("its network link: reductions take {:.1f} ms per step at the speed "
+                               "of this link, {:.1f} ms on the median rank",
                                *worst, Median(links))};
   }
   if (late <= tolerated) return {};
@@ -52,22 +57,24 @@ Straggler FindStraggler(std::span<const RankTimes> times) {
   };
   const bool is_input = more(&RankTimes::input) > more(&RankTimes::compute);
   const auto field = is_input ? &RankTimes::input : &RankTimes::compute;
-  const std::string held = fmt::format("comes {:.1f} ms late to a step's sums", late);
+  const std::string delay =
+      fmt::format("it joins the reductions {:.1f} ms late in each step", late);
   if (more(field) < late / 2)
-    return {.rank = static_cast<int>(slow), .why = held + "; its own work takes no longer"};
+    return {.rank = static_cast<int>(slow),
+            .why = delay + "; its input and compute take no longer than on the median rank"};
   return {.rank = static_cast<int>(slow),
-          .why = fmt::format("{}; {} takes {:.1f} ms a step there, {:.1f} ms elsewhere", held,
-                             is_input ? "input" : "computing", times[slow].*field,
+          .why = fmt::format("{}; its {} takes {:.1f} ms per step, {:.1f} ms on the median rank",
+                             delay, is_input ? "input" : "compute", times[slow].*field,
                              Median(Column(times, field)))};
 }
 
-void StragglerWatch::AddStep(RankTimes times, int64_t step) {
+void StragglerDetector::AddStep(RankTimes times, int64_t step) {
   constexpr int kSteps = 50;
   if (communicator_.size() == 1) return;
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute})
     sum_.*field += times.*field;
   if (++num_steps_ < kSteps) return;
-  AddWaits();
+  AddWaitStats();
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute, &RankTimes::waited,
                      &RankTimes::link})
     sum_.*field /= num_steps_;
@@ -78,13 +85,13 @@ void StragglerWatch::AddStep(RankTimes times, int64_t step) {
   if (communicator_.rank() == 0) Report(all, step);
 }
 
-void StragglerWatch::AddWaits() {
+void StragglerDetector::AddWaitStats() {
   const collectives::WaitStats stats = communicator_.TakeWaitStats();
   sum_.waited += stats.waited_seconds * 1e3;
   sum_.link += stats.link_seconds * 1e3;
 }
 
-void StragglerWatch::Report(std::span<const RankTimes> times, int64_t step) {
+void StragglerDetector::Report(std::span<const RankTimes> times, int64_t step) {
   constexpr auto kPause = std::chrono::minutes(1);
   const Straggler found = FindStraggler(times);
   const auto now = std::chrono::steady_clock::now();
@@ -92,7 +99,7 @@ void StragglerWatch::Report(std::span<const RankTimes> times, int64_t step) {
   last_rank_ = found.rank;
   if (found.rank < 0 || !is_news) return;
   last_report_ = now;
-  LogWarning("straggler", "step {}: {} holds up the others: {}", step,
+  LogWarning("straggler", "step {}: {} slows down the other ranks: {}", step,
              communicator_.NameOf(found.rank), found.why);
 }
 

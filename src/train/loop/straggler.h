@@ -1,8 +1,8 @@
-// Finds the rank that holds up all others, and says why.
+// Finds the straggler: the rank that slows down all others, and the reason.
 //
-// Ranks wait for each other at every sum. Who waits least is late; if that costs more than a
-// twentieth of a step, the reason is what takes longest there compared with the median rank: its
-// input, its computing, or the network that leads to it.
+// Ranks wait for each other in every reduction. The rank that waits least arrives last. It is a
+// straggler if that costs the others more than 5 % of a step. The reason is the part that exceeds
+// the median rank's most: input, compute, or the network link of the rank.
 #pragma once
 
 #include <chrono>
@@ -14,48 +14,53 @@
 
 namespace carole::train {
 
-// One rank's milliseconds of a step, on average. Sent as bytes.
+// Average milliseconds per step of one rank. Trivially copyable, as ranks exchange it.
 struct RankTimes {
   double step = 0;
-  double input = 0;    // waiting for batches and copying them in
+  double input = 0;    // waiting for batches and copying them to the backend
   double compute = 0;  // forward, backward, optimizer
-  double waited = 0;   // at sums, for ranks that came later
-  double link = 0;     // of sums, at the pace of the network that leads to it
+  double waited = 0;   // in reductions, for ranks that arrived later
+  double link = 0;     // what the reductions would take at the speed of this rank's network link
 };
 
 struct Straggler {
-  int rank = -1;  // -1: nobody is slow
-  std::string why;
+  int rank = -1;    // -1: there is no straggler
+  std::string why;  // for the log
 };
 
-// times[r] of rank r. The slowest rank if it costs the others more than 5 % of a step.
+// Returns the slowest rank if it costs the others more than 5 % of a step. times[r] belongs to
+// rank r.
 Straggler FindStraggler(std::span<const RankTimes> times);
 
-class StragglerWatch {
+// Collects the times of this rank and reports stragglers in the log of rank 0. One object on each
+// rank; the training thread uses it.
+class StragglerDetector {
  public:
-  // The communicator outlives this. What ranks waited for before does not count.
-  explicit StragglerWatch(collectives::Communicator& communicator) : communicator_(communicator) {
+  // The communicator must outlive this. Time that ranks waited before this call does not count.
+  explicit StragglerDetector(collectives::Communicator& communicator)
+      : communicator_(communicator) {
     communicator.TakeWaitStats();
   }
 
-  // After each step. Every 50 steps, collective: rank 0 logs who is slow; the same finding once a
-  // minute. `times.waited` and `times.link` are filled in here.
+  // Adds the times of one step. `times.waited` and `times.link` are filled in here. Every 50th call
+  // is collective, and rank 0 logs the straggler; it repeats the same rank at most once a minute.
   void AddStep(RankTimes times, int64_t step);
 
-  // While it lives ranks wait for each other in what is no step: that does not count.
+  // Excludes work between steps, such as saving and evaluation: while a Pause exists, the time that
+  // ranks wait for each other does not count.
   class Pause {
    public:
-    explicit Pause(StragglerWatch& watch) : watch_(watch) { watch_.AddWaits(); }
+    explicit Pause(StragglerDetector& watch) : watch_(watch) { watch_.AddWaitStats(); }
     ~Pause() { watch_.communicator_.TakeWaitStats(); }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
    private:
-    StragglerWatch& watch_;
+    StragglerDetector& watch_;
   };
 
  private:
-  void AddWaits();
+  void AddWaitStats();
   void Report(std::span<const RankTimes> times, int64_t step);
 
   collectives::Communicator& communicator_;

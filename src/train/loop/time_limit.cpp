@@ -13,7 +13,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 double SecondsUntil(int64_t end, const Moment& now) {
-  return static_cast<double>(end) - Seconds(now.of_day.time_since_epoch()).count();
+  return static_cast<double>(end) - Seconds(now.wall_clock.time_since_epoch()).count();
 }
 
 }  // namespace
@@ -21,27 +21,30 @@ double SecondsUntil(int64_t end, const Moment& now) {
 TimeLimit::TimeLimit(const TimeLimitOptions& options, const Moment& start)
     : options_(options), start_(start.steady) {
   if (options.job_end == 0 || SecondsUntil(options.job_end, start) > 0) return;
-  LogWarning("run", "SLURM_JOB_END_TIME={} has passed: it is of another job", options.job_end);
+  LogWarning("run",
+             "SLURM_JOB_END_TIME={}: got a time in the past, want the end of this job; ignored",
+             options.job_end);
   options_.job_end = 0;
 }
 
-double TimeLimit::OwnLeft(const Moment& now) const {
+double TimeLimit::RunSecondsLeft(const Moment& now) const {
   return options_.max_seconds > 0 ? options_.max_seconds - Seconds(now.steady - start_).count()
                                   : std::numeric_limits<double>::infinity();
 }
 
-double TimeLimit::JobLeft(const Moment& now) const {
+double TimeLimit::JobSecondsLeft(const Moment& now) const {
   return options_.job_end > 0 ? SecondsUntil(options_.job_end, now) - options_.margin_seconds
                               : std::numeric_limits<double>::infinity();
 }
 
 double TimeLimit::SecondsLeft(const Moment& now) const {
-  return std::min(OwnLeft(now), JobLeft(now));
+  return std::min(RunSecondsLeft(now), JobSecondsLeft(now));
 }
 
 std::string TimeLimit::Reason(const Moment& now) const {
-  if (OwnLeft(now) <= 0) return fmt::format("--max_time: {:g} s are over", options_.max_seconds);
-  const double left = JobLeft(now);
+  if (RunSecondsLeft(now) <= 0)
+    return fmt::format("--max_time: {:g} s are over", options_.max_seconds);
+  const double left = JobSecondsLeft(now);
   if (left <= 0) return fmt::format("the job ends in {:.0f} s", left + options_.margin_seconds);
   return "";
 }

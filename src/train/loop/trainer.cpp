@@ -1,3 +1,48 @@
+// The training loop.
+//
+// Task. All ranks must make the same decisions at the same step: when to save, evaluate, skip a
+// step, and stop. A rank may be asked to stop by a signal at any time, only rank 0 sees train_dir,
+// and a device should never wait for the host. A run that was killed must continue as if nothing
+// had happened.
+//
+// State. RunState is (step, epoch, position in the epoch, seed, skipped records). Together with a
+// replica it is the whole run, and a checkpoint holds both. `step` counts applied updates. `epoch`
+// and `position` count consumed data. So a skipped step consumes its batch but does not count as a
+// step. Example: 22 samples in global batches of 4. After 5 steps the state is (step 5, epoch 0,
+// position 20). The sixth batch has only 2 samples; after it the state is (step 6, epoch 1,
+// position 0).
+//
+// Phases of Run():
+//   1. Start       Rank 0 locks train_dir and restores the newest checkpoint, or draws weights. It
+//                  broadcasts replica and state, so the other ranks need not see train_dir.
+//   2. Evaluate    only if the previous run was interrupted before its evaluation had ended
+//   3. Step        launch and retire steps; in between save and evaluate
+//   4. Save        the last checkpoint; then the callbacks' OnTrainEnd
+//
+// Steps in flight. On a device the trainer launches the next step before it retires the last one.
+// It does not do so if the weights will be read in between, for an evaluation or at the end.
+// Example: 6 steps, an evaluation every 4.
+//   TrainStep:  Begin 0  Begin 1  End 0  Begin 2  End 1  Begin 3  End 2  End 3   -> step 4
+//   Trainer:    save and evaluate
+//   TrainStep:  Begin 4  Begin 5  End 4  End 5                                   -> step 6
+//   Trainer:    save and evaluate
+// If a rank requests a save or a stop, the trainer first retires all steps in flight.
+//
+// Requests. A rank's wish to stop or to save travels with the step's losses in one all-reduce
+// (StepInput::request_stop, StepResult::stop). So all ranks learn of it at the same step, and it
+// costs no extra message. With local SGD the replicas differ between averaging steps. A save that
+// the clock requests at step 5 of local_sgd_steps = 4 then waits until step 8: rank 0 repeats the
+// request each step. A clock must not decide when weights are averaged, or runs would differ.
+//
+// Order of saving and evaluating. An evaluation is preceded by a save, so the checkpoint holds the
+// weights that were evaluated. After an evaluation, rank 0 writes its step to train_dir/evaluated.
+// A resumed run compares that step with the checkpoint's and so knows whether an evaluation is
+// missing. Example: evaluations at steps 2, 4 and 5, killed during the one at step 4. The file says
+// 2, the checkpoint says 4: the evaluation at step 4 is run again.
+//
+// Work of unknown duration (reading records, writing files) runs in RunRankLocal(): other ranks
+// wait for it without the deadline of collectives. All such work, and evaluations, are excluded
+// from the search for stragglers (StragglerDetector::Pause).
 #include "src/train/loop/trainer.h"
 
 #include <fmt/format.h>
@@ -20,20 +65,22 @@ namespace carole::train {
 namespace {
 
 constexpr char kBestFolder[] = "best";
-constexpr char kEvaluated[] = "evaluated";     // the step whose evaluation was the last that ended
-constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
+constexpr char kEvaluatedStepFile[] = "evaluated";      // holds the step last evaluated
+constexpr char kAccuracyAttribute[] = "eval_accuracy";  // of checkpoints in kBestFolder
 
-// -1: nothing is there, or nothing whole.
+// Returns the accuracy of the checkpoint in `folder`; -1 if there is none or it is damaged.
 double AccuracyOfBest(const std::string& folder) {
   try {
     const auto latest = io::ReadLatest(folder);
     if (!latest) return -1;
-    const auto found = latest->checkpoint.attributes.find(kAccuracy);
+    const auto found = latest->checkpoint.attributes.find(kAccuracyAttribute);
     return found == latest->checkpoint.attributes.end()
                ? -1
                : ParseNumber<double>(found->second).value_or(-1);
   } catch (const DataError&) {
-    LogWarning("train", "{}: how good the best weights were is not known: the next ones are taken",
+    LogWarning("train",
+               "{}: cannot read the accuracy of the best checkpoint; the next evaluated checkpoint "
+               "becomes the best",
                folder);
     return -1;
   }
@@ -56,7 +103,7 @@ Trainer::~Trainer() = default;
 void Trainer::Open() {
   MakeFolder("train", options_.train_dir);
   lock_ = std::make_unique<RunLock>(options_.train_dir);
-  RemoveLeftovers(options_.train_dir, kEvaluated);
+  RemoveTemporaryFiles(options_.train_dir, kEvaluatedStepFile);
   checkpoints_ = std::make_unique<io::CheckpointWriter>(io::CheckpointWriterOptions{
       .folder = options_.train_dir, .keep = options_.keep_checkpoints, .keras = options_.keras});
   if (!options_.keep_best) return;
@@ -67,12 +114,10 @@ void Trainer::Open() {
   best_accuracy_ = AccuracyOfBest(folder);
 }
 
-// Rank 0 reads the checkpoint or draws first weights; the others get them from it, so only rank 0
-// needs to see train_dir.
 void Trainer::Start() {
-  const StragglerWatch::Pause pause(stragglers_);
+  const StragglerDetector::Pause pause(stragglers_);
   state_.seed = options_.seed;
-  if (options_.spare_memory) step_.executable().ReleaseMemory();
+  if (options_.low_memory) step_.executable().ReleaseMemory();
   collectives::RunRankLocal(communicator_, "first weights", [this] {
     if (is_writer()) Open();
     if (communicator_.rank() == 0) RestoreOrInitialize();
@@ -80,11 +125,11 @@ void Trainer::Start() {
   BroadcastState(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
   last_save_ = Clock::now();
-  for (TrainingCallback* watcher : options_.watchers) watcher->Started(state_);
-  communicator_.Barrier({.what = "start"});  // rank 0's watchers may have more to do
+  for (TrainingCallback* callback : options_.callbacks) callback->OnTrainBegin(state_);
+  communicator_.Barrier({.what = "start"});  // rank 0's callbacks may take longer
 }
 
-// With the last checkpoint, or first weights.
+// Fills the replica of rank 0 from the newest checkpoint, or with initial weights.
 void Trainer::RestoreOrInitialize() {
   auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
   const bool is_ours = latest.has_value();
@@ -93,57 +138,59 @@ void Trainer::RestoreOrInitialize() {
   if (latest) {
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
-    GoOnFrom(latest->checkpoint.attributes);
+    ResumeFrom(latest->checkpoint.attributes);
     if (options_.warm_start) {
       LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
               options_.train_dir);
     }
-    if (!is_ours) Write(*checkpoints_, options_.attributes);  // there may be no step left to do
+    if (!is_ours) Write(*checkpoints_, options_.attributes);  // in case no step is left to do
     return;
   }
-  RefuseEarlierBest();
+  RequireEmptyBestFolder();
   step_.store().Initialize(state_.seed);
   LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
-  // Before weights are restored, as in TF-Slim, whose averages begin with first weights.
-  if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
+  // The moving averages start from the initial weights, before the warm start, as in TF-Slim.
+  if (step_.replica().moving_averages != nullptr) step_.replica().moving_averages->Reset();
   if (options_.warm_start) options_.warm_start(step_.store());
 }
 
-// A place in an epoch of other records, or of these in another order, would lose some of them.
-void Trainer::GoOnFrom(const RunMetadata& before) {
+// Compares the metadata of the restored run with this command's. If the records or their order
+// changed, a position in the epoch means other records, so a new epoch begins.
+void Trainer::ResumeFrom(const RunMetadata& before) {
   CompareRunMetadata(before, options_.attributes);
   if (options_.seed != state_.seed) {
-    LogInfo("train", "the run keeps the seed it began with, {}; this command's, {}, is not used",
-            state_.seed, options_.seed);
+    LogInfo("train", "--seed={}: ignored: the run was resumed and keeps its seed {}", options_.seed,
+            state_.seed);
   }
-  const bool others = Differ(before, options_.attributes, kRecordOrder) ||
-                      Differ(before, options_.attributes, kSplit);
-  if (!others || state_.position == 0) return;
+  const bool has_other_records = MetadataDiffers(before, options_.attributes, kRecordOrder) ||
+                                 MetadataDiffers(before, options_.attributes, kSplit);
+  if (!has_other_records || state_.position == 0) return;
   ++state_.epoch;
   state_.position = 0;
   state_.skipped = {};
 }
 
-// The most accurate weights of a run that is gone would be taken for this one's.
-void Trainer::RefuseEarlierBest() const {
+// A new run must not find a best checkpoint: it belongs to an earlier run but would count as this
+// run's.
+void Trainer::RequireEmptyBestFolder() const {
   const std::string folder = options_.train_dir + "/" + kBestFolder;
   if (!best_ || io::ListCheckpoints(folder).empty()) return;
   throw ConfigError(fmt::format(
-      "[train] {}: holds checkpoints of an earlier run, and {} none to go on from; move "
-      "it away, or choose another --train_dir",
+      "[train] {}: got checkpoints of an earlier run, want none, as {} has no checkpoint to resume "
+      "from; move the folder away or choose another --train_dir",
       folder, options_.train_dir));
 }
 
 ExitCode Trainer::Run() {
-  LogInfo("", "Starting Session.");  // here and below, TF-Slim's words
+  LogInfo("", "Starting Session.");  // log lines without a tag have TF-Slim's text
   Start();
-  bool owes_evaluation = OwesEvaluation();
-  bool stop = (!finished() || owes_evaluation) && AskedToStop();
+  bool evaluation_pending = HasPendingEvaluation();
+  bool stop = (!finished() || evaluation_pending) && AnyRankRequestsStop();
   const auto evaluate = [&] {
     stop = !Evaluate();
-    owes_evaluation = stop;
+    evaluation_pending = stop;
   };
-  if (owes_evaluation && !stop) evaluate();
+  if (evaluation_pending && !stop) evaluate();
   if (!finished() && !stop) {
     LogInfo("", "Starting Queues.");
     OpenSource();
@@ -151,14 +198,15 @@ ExitCode Trainer::Run() {
   while (!finished() && !stop) {
     const StepResult result = Step();
     stop = result.stop;
-    owes_evaluation = result.applied && evaluation_is_due(state_.step);
-    if (owes_evaluation && !stop) evaluate();
-    // A clock must not decide when local SGD sums: the rank asks again until replicas meet.
-    const bool may_save = step_.ReplicasMeet(state_.step) && !finished() && !stop;
+    evaluation_pending = result.applied && evaluation_is_due(state_.step);
+    if (evaluation_pending && !stop) evaluate();
+    // A clock must not decide when local SGD averages the weights. Rank 0 repeats its request until
+    // the replicas are equal anyway.
+    const bool may_save = step_.ReplicasAreEqualAfter(state_.step) && !finished() && !stop;
     if (result.save && may_save) Save();
   }
   source_.reset();
-  const bool is_done = finished() && !owes_evaluation;
+  const bool is_done = finished() && !evaluation_pending;
   if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
@@ -170,60 +218,61 @@ ExitCode Trainer::Run() {
     if (checkpoints_) checkpoints_->Wait();
     if (best_) best_->Wait();
   });
-  for (TrainingCallback* watcher : options_.watchers) watcher->Ended(state_, is_done);
+  for (TrainingCallback* callback : options_.callbacks) callback->OnTrainEnd(state_, is_done);
   return is_done ? ExitCode::kOk : ExitCode::kSaved;
 }
 
-std::string Trainer::EvaluatedPath() const { return options_.train_dir + "/" + kEvaluated; }
+std::string Trainer::EvaluatedPath() const { return options_.train_dir + "/" + kEvaluatedStepFile; }
 
-// Whether the run went on from a checkpoint whose evaluation a signal or an accident cut.
-bool Trainer::OwesEvaluation() {
-  const bool may_owe = state_.step > 0 && evaluation_is_due(state_.step);
-  if (!may_owe) return false;
-  bool owes = false;
+// Returns true if the evaluation of the restored checkpoint is due but was interrupted by a signal
+// or a crash. Collective.
+bool Trainer::HasPendingEvaluation() {
+  const bool is_due = state_.step > 0 && evaluation_is_due(state_.step);
+  if (!is_due) return false;
+  bool is_missing = false;
   if (is_writer()) {
     std::ifstream file(EvaluatedPath());
     int64_t step = -1;
-    owes = !(file >> step) || step != state_.step;
+    is_missing = !(file >> step) || step != state_.step;
   }
-  return CountRanks(communicator_, owes, {.what = "evaluation that is owed"}) > 0;
+  return CountRanks(communicator_, is_missing, {.what = "pending evaluation"}) > 0;
 }
 
-// A rank may have to look through all records for where they begin.
+// This may take long: a rank may have to read all records to build the index of their offsets.
 void Trainer::OpenSource() {
-  const StragglerWatch::Pause pause(stragglers_);
+  const StragglerDetector::Pause pause(stragglers_);
   collectives::RunRankLocal(communicator_, "training data",
                             [this] { source_ = make_source_(state_); });
   source_start_ = state_;
 }
 
-// Signals come while data is looked through and weights are read, too.
-bool Trainer::AskedToStop() {
+// Signals may also arrive before the first step, while weights are read.
+bool Trainer::AnyRankRequestsStop() {
   const bool asked = options_.stop_requested && options_.stop_requested();
   return CountRanks(communicator_, asked, {.what = "stop"}) > 0;
 }
 
-// False when a rank was asked to stop.
+// Returns false if a rank was asked to stop.
 bool Trainer::Evaluate() {
-  Save();  // so that a file holds what is evaluated, and ranks have the same
-  const StragglerWatch::Pause pause(stragglers_);
+  Save();  // makes the replicas equal, and a checkpoint holds the evaluated weights
+  const StragglerDetector::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
-  for (TrainingCallback* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
+  for (TrainingCallback* callback : options_.callbacks) callback->OnEvaluationBegin(state_.step);
   const ReplicaView replica = step_.replica();
-  if (replica.averages != nullptr) replica.averages->Swap();
+  if (replica.moving_averages != nullptr) replica.moving_averages->Swap();
   BroadcastStatistics(communicator_, replica.store);
   const std::optional<Metrics> metrics = options_.evaluate();
-  if (replica.averages != nullptr) replica.averages->Swap();
+  if (replica.moving_averages != nullptr) replica.moving_averages->Swap();
   if (!metrics) return false;
-  for (TrainingCallback* watcher : options_.watchers)
-    watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
+  for (TrainingCallback* callback : options_.callbacks)
+    callback->OnEvaluationEnd(state_.step, *metrics, SecondsSince(start));
   if (communicator_.rank() == 0) {
     LogInfo("eval", "step {}: {} ({} samples)", state_.step, metrics->Summary(", "),
             metrics->samples());
   }
   collectives::RunRankLocal(communicator_, "best checkpoint", [&] {
     if (best_ && metrics->accuracy() > best_accuracy_) {
-      KeepBest(metrics->accuracy());
+      SaveBest(metrics->accuracy());
       best_->Wait();
     }
     if (!is_writer()) return;
@@ -233,35 +282,38 @@ bool Trainer::Evaluate() {
   return true;
 }
 
-void Trainer::KeepBest(double accuracy) {
-  checkpoints_->Wait();  // what is best/ alone is taken for an earlier run's
+void Trainer::SaveBest(double accuracy) {
+  checkpoints_->Wait();  // a folder best/ without checkpoints next to it would look like an old run
   best_accuracy_ = accuracy;
   std::map<std::string, std::string> attributes = options_.attributes;
-  attributes[kAccuracy] = fmt::format("{}", accuracy);  // equal, not nearly, when it is read again
+  attributes[kAccuracyAttribute] = fmt::format("{}", accuracy);  // reads back exactly
   Write(*best_, attributes);
-  LogInfo("eval", "the best so far: kept in {}/{}", options_.train_dir, kBestFolder);
+  LogInfo("eval", "best accuracy so far: checkpoint kept in {}/{}", options_.train_dir,
+          kBestFolder);
 }
 
-// Where memory is short, without a copy.
+// Writes a snapshot of the replica. Another thread writes a copy, unless low_memory is set: then
+// this waits, and no copy is made if the weights are in host memory.
 void Trainer::Write(io::CheckpointWriter& writer,
                     const std::map<std::string, std::string>& attributes) {
   lock_->RequireHeld();
-  if (options_.spare_memory) step_.executable().ReleaseMemory();
-  const bool live = options_.spare_memory && step_.store().backend().on_host();
+  if (options_.low_memory) step_.executable().ReleaseMemory();
+  const bool live = options_.low_memory && step_.store().backend().on_host();
   writer.Write(MakeSnapshot(step_.replica(), state_, attributes,
                             live ? SnapshotKind::kLive : SnapshotKind::kCopy));
-  if (options_.spare_memory) writer.Wait();
+  if (options_.low_memory) writer.Wait();
 }
 
-// Whether what is due after the step under way leaves the weights alone.
-bool Trainer::MayRunAhead() const {
+// Returns true if another step may be launched before the one in flight ends: nothing that is due
+// after that one reads or changes the weights.
+bool Trainer::CanLaunchAhead() const {
   const int64_t next = state_.step + 1;
   return step_.CanRunAhead() && !is_last(next) && !evaluation_is_due(next);
 }
 
 void Trainer::BeginStep() {
   const int64_t step = state_.step + step_.num_in_flight();
-  for (TrainingCallback* watcher : options_.watchers) watcher->StepBegins(step);
+  for (TrainingCallback* callback : options_.callbacks) callback->OnStepBegin(step);
   const Clock::time_point start = Clock::now();
   if (step_.num_in_flight() == 0) step_start_ = start;
   EnterPhase(communicator_, collectives::RankPhase::kInput, step);
@@ -269,21 +321,21 @@ void Trainer::BeginStep() {
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
   if (options_.max_bad_records > 0) {
-    CountValid(batch, step);
+    CountValidSamples(batch, step);
   } else {
     batch.all_skipped = CountsBefore(batch.epoch).skipped;
   }
-  step_.Begin(batch,
-              {.step = step,
-               .seed = state_.seed,
-               .learning_rate = learning_rate_.At(step),
-               .ask_stop = options_.stop_requested && options_.stop_requested(),
-               .ask_save = is_writer() && (checkpoints_->HasFailed() ||  // told by the next save
-                                           SecondsSince(last_save_) >= options_.save_interval_secs),
-               .input_ms = SecondsSince(start) * 1e3});
+  step_.Begin(batch, {.step = step,
+                      .seed = state_.seed,
+                      .learning_rate = learning_rate_.At(step),
+                      .request_stop = options_.stop_requested && options_.stop_requested(),
+                      .request_save =
+                          is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
+                                          SecondsSince(last_save_) >= options_.save_interval_secs),
+                      .input_ms = SecondsSince(start) * 1e3});
 }
 
-// What was seen of an epoch before the source was made.
+// Returns the records of this epoch that an earlier run consumed, before the source was made.
 io::EpochCounts Trainer::CountsBefore(int64_t epoch) const {
   if (epoch != source_start_.epoch) return {};
   io::EpochCounts counts{.skipped = source_start_.skipped};
@@ -291,8 +343,9 @@ io::EpochCounts Trainer::CountsBefore(int64_t epoch) const {
   return counts;
 }
 
-// Records that were skipped count in no mean, and are few.
-void Trainer::CountValid(io::Batch& batch, int64_t step) {
+// Sums the valid rows of all ranks: skipped records must not count in the mean loss. Throws
+// DataError if more records were skipped than max_bad_records.
+void Trainer::CountValidSamples(io::Batch& batch, int64_t step) {
   struct Counts {
     int64_t valid;  // of the batch
     io::EpochCounts epoch;
@@ -300,11 +353,11 @@ void Trainer::CountValid(io::Batch& batch, int64_t step) {
   const Counts mine{batch.valid, batch.counts};
   io::EpochCounts all = CountsBefore(batch.epoch);
   int64_t valid = 0;
-  batch.most_valid = 0;
+  batch.max_valid = 0;
   for (const Counts& rank :
        AllGather(communicator_, mine, {.what = "valid samples", .step = step})) {
     valid += rank.valid;
-    batch.most_valid = std::max(batch.most_valid, rank.valid);
+    batch.max_valid = std::max(batch.max_valid, rank.valid);
     all.Add(rank.epoch);
   }
   batch.global_valid = std::max<int64_t>(1, valid);
@@ -312,10 +365,10 @@ void Trainer::CountValid(io::Batch& batch, int64_t step) {
   RequireFewSkipped(all.num_skipped(), options_.max_bad_records);
 }
 
-// One update; all that are under way where a rank asks to save or to stop.
+// Retires one step. If a rank requests a save or a stop, retires all steps in flight.
 StepResult Trainer::Step() {
   if (step_.num_in_flight() == 0) BeginStep();
-  if (MayRunAhead()) BeginStep();
+  if (CanLaunchAhead()) BeginStep();
   StepResult result = EndStep();
   bool stop = result.stop, save = result.save;
   while ((stop || save) && step_.num_in_flight() > 0) {
@@ -329,7 +382,7 @@ StepResult Trainer::Step() {
 }
 
 StepResult Trainer::EndStep() {
-  rate_ = learning_rate_.At(state_.step);
+  last_rate_ = learning_rate_.At(state_.step);
   const StepResult result = step_.End();
   const io::Batch& batch = result.batch;
   state_.epoch = batch.next_epoch;
@@ -339,7 +392,7 @@ StepResult Trainer::EndStep() {
   if (is_last_of_epoch) ReportEpoch(batch, *source_, CountsBefore(batch.epoch), communicator_);
   const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
-    NoteSkipped(result);
+    HandleSkippedStep(result);
     return result;
   }
   skipped_in_a_row_ = 0;
@@ -351,44 +404,44 @@ StepResult Trainer::EndStep() {
                        .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
                       state_.step);
   LogStep(result, seconds);
-  for (TrainingCallback* watcher : options_.watchers)
-    watcher->StepEnded({state_, result, *source_, rate_, seconds});
+  for (TrainingCallback* callback : options_.callbacks)
+    callback->OnStepEnd({state_, result, *source_, last_rate_, seconds});
   return result;
 }
 
-// Every rank comes to the same decision, as all have the same sums.
-void Trainer::NoteSkipped(const StepResult& result) {
+// All ranks make the same decision, as all have the same reduced losses and gradients.
+void Trainer::HandleSkippedStep(const StepResult& result) {
   if (result.overflowed) {
-    LogInfo("train", "step {}: gradients overflow: not applied; the loss scale is {:.0f} now",
+    LogInfo("train", "step {}: gradients overflowed: step skipped; new loss scale {:.0f}",
             state_.step + 1, step_.loss_scale().value());
     return;
   }
-  if (options_.on_nan == OnNan::kStop) ThrowDiverged(result.blame);
+  if (options_.on_nan == OnNan::kStop) ThrowDiverged(result.skip_reason);
   if (++skipped_in_a_row_ >= kMaxSkippedInARow)
     ThrowDiverged(
-        fmt::format("{}, the last of {} steps in a row", result.blame, kMaxSkippedInARow));
+        fmt::format("{}, the last of {} steps in a row", result.skip_reason, kMaxSkippedInARow));
   if (communicator_.rank() == 0) {
-    LogWarning("train", "step {}: not finite: {}; no rank applies it", state_.step + 1,
-               result.blame);
+    LogWarning("train", "step {}: not finite: {}; all ranks skip this step", state_.step + 1,
+               result.skip_reason);
   }
 }
 
-// On every rank, as loss and weights are the same everywhere.
+// Throws on every rank, as loss and weights are the same everywhere.
 void Trainer::ThrowDiverged(const std::string& what) const {
   throw ConfigError(fmt::format(
       "[train] after step {}: not finite: {}; the run has diverged: try a --learning_rate below "
       "{:g}{}",
-      state_.step, what, rate_,
-      options_.train_dir.empty() ? "" : "; the last checkpoint is untouched"));
+      state_.step, what, last_rate_,
+      options_.train_dir.empty() ? "" : "; the last checkpoint is intact"));
 }
 
-// Weights that have drifted apart or diverged are found before they get into a checkpoint.
+// Weights that differ between ranks, or that are not finite, never get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
-  const StragglerWatch::Pause pause(stragglers_);
+  const StragglerDetector::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
   EnterPhase(communicator_, collectives::RankPhase::kSaving, state_.step);
-  step_.Consolidate(state_.step);
+  step_.AverageReplicas(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
   collectives::RunRankLocal(communicator_, "checkpoint", [this] {
@@ -399,8 +452,8 @@ void Trainer::Save() {
   });
   saved_step_ = state_.step;
   last_save_ = Clock::now();
-  for (TrainingCallback* watcher : options_.watchers)
-    watcher->Saved(state_.step, SecondsSince(start));
+  for (TrainingCallback* callback : options_.callbacks)
+    callback->OnSave(state_.step, SecondsSince(start));
   communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 

@@ -1,5 +1,5 @@
-// The training loop: from the newest checkpoint of train_dir, or from fresh weights, to the last
-// step, with logs and checkpoints as TF-Slim's trainer leaves them.
+// The training loop. It starts from the newest checkpoint in train_dir, or from initial weights,
+// and runs to the last step. Its log lines and checkpoints are those of TF-Slim's trainer.
 #pragma once
 
 #include <chrono>
@@ -25,56 +25,61 @@
 
 namespace carole::train {
 
-// What to do with a step whose loss or gradient is infinite or no number on some rank. No rank
-// applies it either way.
+// What to do with a step whose loss or gradient is infinite or NaN on some rank. No rank applies
+// such a step in either case.
 enum class OnNan {
-  kStop,
-  kSkip  // goes on with the next batch; so many in a row end the run all the same:
+  kStop,  // ends the run
+  kSkip   // continues with the next batch
 };
+// This many skipped steps in a row end the run even with OnNan::kSkip.
 inline constexpr int kMaxSkippedInARow = 10;
 
 struct TrainerOptions {
-  std::string train_dir;            // made when missing; "": nothing is read or written
-  int64_t max_number_of_steps = 0;  // 0: no end
+  std::string train_dir;            // created if missing; "": nothing is read or written
+  int64_t max_number_of_steps = 0;  // 0: no limit
   int64_t log_every_n_steps = 10;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
-  int64_t max_bad_records = 0;  // of an epoch, over all ranks
-  bool spare_memory = false;  // training waits for checkpoints, which then need no copy of weights
+  int64_t max_bad_records = 0;  // per epoch, over all ranks
+  bool low_memory = false;      // checkpoints are written without a copy; training waits for them
   OnNan on_nan = OnNan::kStop;
-  uint64_t seed = 0;                     // of a new run; a resumed one keeps its own
-  RunMetadata attributes;                // kept in checkpoints: net, flags, version
-  std::optional<io::KerasModel> keras;   // the net as Keras has it, for checkpoints
-  std::function<bool()> stop_requested;  // asked each step; on true the run saves and ends
+  uint64_t seed = 0;                     // of a new run; a resumed run keeps its own
+  RunMetadata attributes;                // stored in checkpoints: net, flags, version
+  std::optional<io::KerasModel> keras;   // description of the net for Keras, for checkpoints
+  std::function<bool()> stop_requested;  // polled each step; if true, the run saves and ends
 
-  // Gives a new run its first weights, after they were drawn; rank 0 only.
+  // Replaces the initial weights of a new run. Called on rank 0, after they were drawn.
   std::function<void(VariableStore& store)> warm_start;
 
-  // Collective; nullopt when a rank was asked to stop. It sees rank 0's moving statistics, and
-  // moving averages where they are kept.
+  // Evaluates the net. Collective. Returns nullopt if a rank was asked to stop. While it runs, the
+  // store of every rank holds rank 0's running statistics, and the moving averages of the weights
+  // instead of the weights if the run keeps them.
   std::function<std::optional<Metrics>()> evaluate;
-  int64_t eval_every = 0;  // steps, and at the end, each time after a checkpoint; 0: never
-  bool keep_best = false;  // the most accurate weights also stay, in train_dir/best
+  // Steps between evaluations; the end of the run is evaluated as well. The trainer saves a
+  // checkpoint before each evaluation. 0: never.
+  int64_t eval_every = 0;
+  bool keep_best = false;  // also keep the most accurate weights, in train_dir/best
 
-  std::vector<TrainingCallback*> watchers;  // called in this order; they outlive the trainer
+  std::vector<TrainingCallback*> callbacks;  // called in this order; must outlive the trainer
 };
 
-// Makes the source of batches, which begins at this epoch and position.
+// Makes a source of batches that starts at the epoch and position of `start`.
 using MakeBatchSource = std::function<std::unique_ptr<io::BatchSource>(const RunState& start)>;
 
-// One object on each rank, for one Run(). Rank 0 alone reads and writes train_dir.
+// One object on each rank, for one call of Run(). Only rank 0 reads and writes train_dir.
 class Trainer {
  public:
-  // All references outlive this.
+  // All references must outlive this.
   Trainer(TrainStep& step, collectives::Communicator& communicator,
           const optim::LearningRate& learning_rate, MakeBatchSource make_source,
           TrainerOptions options);
   ~Trainer();
 
-  // Trains until max_number_of_steps updates are done (kOk) or a rank was asked to stop (kSaved:
-  // run again to go on). Collective. Throws ConfigError when another run has train_dir and when
-  // loss or gradients are no longer finite, CommError when ranks differ or are gone, DataError and
-  // DiskError of input and checkpoints.
+  // Trains until max_number_of_steps updates are done (returns kOk), or until a rank is asked to
+  // stop (returns kSaved: run again to resume). Collective.
+  // Throws ConfigError if another run uses train_dir, or if loss or gradients are not finite;
+  // CommError if replicas differ or a rank is gone; DataError and DiskError from input and
+  // checkpoints.
   ExitCode Run();
 
   const RunState& state() const { return state_; }
@@ -84,7 +89,7 @@ class Trainer {
 
   bool is_writer() const { return communicator_.rank() == 0 && !options_.train_dir.empty(); }
   bool finished() const { return is_last(state_.step); }
-  // After so many steps.
+  // Returns true if the run ends after this many steps.
   bool is_last(int64_t step) const {
     return options_.max_number_of_steps > 0 && step >= options_.max_number_of_steps;
   }
@@ -95,21 +100,21 @@ class Trainer {
   void Start();
   void RestoreOrInitialize();
   void OpenSource();
-  void GoOnFrom(const RunMetadata& before);
-  void RefuseEarlierBest() const;
-  bool AskedToStop();
+  void ResumeFrom(const RunMetadata& before);
+  void RequireEmptyBestFolder() const;
+  bool AnyRankRequestsStop();
   std::string EvaluatedPath() const;
-  bool OwesEvaluation();
-  bool MayRunAhead() const;
+  bool HasPendingEvaluation();
+  bool CanLaunchAhead() const;
   io::EpochCounts CountsBefore(int64_t epoch) const;
-  void CountValid(io::Batch& batch, int64_t step);
+  void CountValidSamples(io::Batch& batch, int64_t step);
   void BeginStep();
   StepResult EndStep();
   StepResult Step();
   bool Evaluate();
-  void KeepBest(double accuracy);
+  void SaveBest(double accuracy);
   void Write(io::CheckpointWriter& writer, const std::map<std::string, std::string>& attributes);
-  void NoteSkipped(const StepResult& result);
+  void HandleSkippedStep(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
   void LogStep(const StepResult& result, double seconds);
@@ -125,14 +130,14 @@ class Trainer {
   std::unique_ptr<io::CheckpointWriter> best_;
   double best_accuracy_ = -1;
   std::unique_ptr<io::BatchSource> source_;
-  RunState source_start_;  // where that began
-  StragglerWatch stragglers_;
+  RunState source_start_;  // the position at which source_ started
+  StragglerDetector stragglers_;
   RunState state_;
-  float rate_ = 0;  // of the last step
+  float last_rate_ = 0;  // learning rate of the last step
   int64_t saved_step_ = -1;
   int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;
-  Clock::time_point step_start_;  // or the end of the step before, if that is later
+  Clock::time_point step_start_;  // start of the current step, or end of the previous one if later
 };
 
 }  // namespace carole::train

@@ -1,4 +1,5 @@
-// What looks on while a run trains: traces, summaries, reports.
+// Callbacks that are notified of training events. Traces, TensorBoard summaries and reports are
+// callbacks (src/monitoring); so the trainer does not know them.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +11,37 @@
 
 namespace carole::train {
 
-// An update that was applied.
+// A step whose update was applied.
 struct AppliedStep {
-  RunState state;  // after it
+  RunState state;  // after the step
   const StepResult& result;
   const io::BatchSource& source;
   double learning_rate = 0;
   double seconds = 0;  // from asking for the batch to the end of the update
 };
 
-// The trainer calls every rank's watchers, in their order, in the same places on all ranks: so they
-// may communicate. What they throw ends the run.
+// Base class of callbacks. The trainer calls all callbacks in their order, on the training thread,
+// at the same points of the run on every rank. So callbacks may communicate. An exception that a
+// callback throws ends the run. Every method does nothing unless it is overridden.
 class TrainingCallback {
  public:
   virtual ~TrainingCallback() = default;
 
-  // Weights and place are there; no step was made yet.
-  virtual void Started(const RunState& /*state*/) {}
-  // Before the batch is asked for. `step`: updates done so far.
-  virtual void StepBegins(int64_t /*step*/) {}
+  // Weights and run state have been restored or initialized; no step has been made yet.
+  virtual void OnTrainBegin(const RunState& /*state*/) {}
+  // Called before the trainer requests the batch. `step` counts the updates done so far.
+  virtual void OnStepBegin(int64_t /*step*/) {}
   // Not called for a step that was not applied.
-  virtual void StepEnded(const AppliedStep& /*step*/) {}
-  // Training stands still between these two; the second does not come when a stop cut it short.
-  virtual void EvaluationBegins(int64_t /*step*/) {}
-  virtual void Evaluated(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
-  // Of training's time: the file is written beside it.
-  virtual void Saved(int64_t /*step*/, double /*seconds*/) {}
-  // The last call. `finished`: max_number_of_steps are done, and evaluated where that is due.
-  virtual void Ended(const RunState& /*state*/, bool /*finished*/) {}
+  virtual void OnStepEnd(const AppliedStep& /*step*/) {}
+  // Training pauses between these two calls. The second one is not made if a stop request
+  // interrupts the evaluation.
+  virtual void OnEvaluationBegin(int64_t /*step*/) {}
+  virtual void OnEvaluationEnd(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
+  // `seconds` is the time for which training paused; another thread may still write the file.
+  virtual void OnSave(int64_t /*step*/, double /*seconds*/) {}
+  // The last call, unless the run fails. `finished` is true if max_number_of_steps are done and
+  // every evaluation that is due has been made.
+  virtual void OnTrainEnd(const RunState& /*state*/, bool /*finished*/) {}
 };
 
 }  // namespace carole::train

@@ -10,42 +10,45 @@
 namespace carole::train {
 namespace {
 
-// Of the variables that have a gradient, in ready order.
-std::vector<collectives::Range> Parameters(const VariableStore& store) {
+// Returns the ranges of the variables that have a gradient, in ready order: the order in which
+// backward makes gradients final.
+std::vector<collectives::Range> ReadyRanges(const VariableStore& store) {
   CAROLE_CHECK(!store.ready_order().empty(), "no variable has a gradient");
   std::vector<collectives::Range> parameters;
   for (int variable : store.ready_order()) {
-    const VariableSlice& p = store.places()[variable];
+    const VariableSlice& p = store.variables()[variable];
     parameters.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
   }
   return parameters;
 }
 
-// Memory that ranks sum: as it is, or by a copy on the host.
+// The buffer that the communicator reduces: the values themselves, or a copy of them in host
+// memory.
 template <typename T>
-class Summed {
+class ReductionBuffer {
  public:
-  Summed(collectives::Communicator& communicator, const Backend& backend, std::span<T> values,
-         bool through_host)
+  ReductionBuffer(collectives::Communicator& communicator, const Backend& backend,
+                  std::span<T> values, bool through_host)
       : backend_(backend),
         values_(values),
         host_(through_host ? communicator.AllocateArena(values.size_bytes()) : nullptr) {}
 
-  // What to sum.
-  std::span<T> place() const {
+  // The memory to reduce.
+  std::span<T> buffer() const {
     return host_ ? std::span(reinterpret_cast<T*>(host_->data()), values_.size()) : values_;
   }
   std::span<T> values() const { return values_; }
   bool is_copy() const { return host_ != nullptr; }
 
-  // Before and after a sum. On a device in the order of its kernels; the host waits for Fetch().
-  void Fetch() const {
+  // Copy the values to the host before a reduction and back after it; do nothing without a copy.
+  // They run in the order of the device's kernels. The host waits for CopyToHost().
+  void CopyToHost() const {
     if (host_) backend_.CopyToHost(host_->data(), Bytes(values_.data()), values_.size_bytes());
   }
-  void Return(const collectives::Range& range) const {
+  void CopyFromHost(const collectives::Range& range) const {
     if (!host_) return;
     backend_.CopyFromHost(Bytes(values_.data() + range.offset),
-                          Bytes(place().data() + range.offset), range.count * sizeof(T));
+                          Bytes(buffer().data() + range.offset), range.count * sizeof(T));
   }
 
  private:
@@ -53,37 +56,37 @@ class Summed {
 
   const Backend& backend_;
   std::span<T> values_;
-  std::unique_ptr<collectives::Arena> host_;
+  std::unique_ptr<collectives::CommArena> host_;
 };
 
 template <typename T>
-class TypedFlow : public GradientReduction {
+class TypedGradientReduction : public GradientReduction {
  public:
-  TypedFlow(collectives::Communicator& communicator, const VariableStore& store,
-            const GradientFlowOptions& options);
+  TypedGradientReduction(collectives::Communicator& communicator, const VariableStore& store,
+                         const GradientReductionOptions& options);
 
   void BeginMicroBatches() override;
   void EndMicroBatch() override;
-  void BeginSums(int64_t step) override;
+  void BeginReduction(int64_t step) override;
   void MarkReady(int ready_index) override;
   void EndBackward() override;
   std::optional<collectives::Range> WaitNext() override;
   void WaitForStatistics() override;
   void Tune(double step_ms) override;
-  void Join(int ready_index) override;
+  void FinishAccumulation(int ready_index) override;
   const collectives::BucketTuner* tuner() const override { return tuner_.get(); }
 
  private:
   collectives::Communicator& communicator_;
   const VariableStore& store_;
-  const GradientFlowOptions options_;
-  const Summed<T> summed_;
+  const GradientReductionOptions options_;
+  const ReductionBuffer<T> buffer_;
   collectives::BasicReducer<T> reducer_;
   std::unique_ptr<collectives::BucketTuner> tuner_;
-  const Vectors<T> memory_;
-  PairwiseSum<T> gradients_;
+  const VectorOps<T> vector_ops_;
+  PairwiseSum<T> gradients_;  // of the micro-batches so far
   struct Statistics {
-    Summed<T> summed;
+    ReductionBuffer<T> buffer;
     ShardStatistics<T> shards;
     std::unique_ptr<collectives::Pending> in_flight;
   };
@@ -92,21 +95,22 @@ class TypedFlow : public GradientReduction {
 };
 
 template <typename T>
-TypedFlow<T>::TypedFlow(collectives::Communicator& communicator, const VariableStore& store,
-                        const GradientFlowOptions& options)
+TypedGradientReduction<T>::TypedGradientReduction(collectives::Communicator& communicator,
+                                                  const VariableStore& store,
+                                                  const GradientReductionOptions& options)
     : communicator_(communicator),
       store_(store),
       options_(options),
-      summed_(communicator, store.backend(), store.gradients<T>(), options.through_host),
-      reducer_(communicator, summed_.place(), Parameters(store), options.buckets,
+      buffer_(communicator, store.backend(), store.gradients<T>(), options.through_host),
+      reducer_(communicator, buffer_.buffer(), ReadyRanges(store), options.buckets,
                options.reduction),
-      memory_(&store.backend()),
-      gradients_(memory_) {
+      vector_ops_(&store.backend()),
+      gradients_(vector_ops_) {
   for (const auto& [offset, count] : options.statistics) {
     const std::span<T> values = store.statistics<T>().subspan(offset, count);
     statistics_.push_back(
-        {.summed = Summed<T>(communicator, store.backend(), values, options.through_host),
-         .shards = ShardStatistics<T>(values, memory_),
+        {.buffer = ReductionBuffer<T>(communicator, store.backend(), values, options.through_host),
+         .shards = ShardStatistics<T>(values, vector_ops_),
          .in_flight = nullptr});
   }
   if constexpr (std::is_same_v<T, float>) {
@@ -116,83 +120,83 @@ TypedFlow<T>::TypedFlow(collectives::Communicator& communicator, const VariableS
 }
 
 template <typename T>
-void TypedFlow<T>::BeginMicroBatches() {
+void TypedGradientReduction<T>::BeginMicroBatches() {
   gradients_.Clear();
   if (options_.num_shards == 0) return;
   for (Statistics& s : statistics_) s.shards.BeginStep();
 }
 
 template <typename T>
-void TypedFlow<T>::EndMicroBatch() {
+void TypedGradientReduction<T>::EndMicroBatch() {
   gradients_.Add(store_.gradients<T>());
   if (options_.num_shards == 0) return;
   for (Statistics& s : statistics_) s.shards.EndShard(false);
 }
 
 template <typename T>
-void TypedFlow<T>::BeginSums(int64_t step) {
+void TypedGradientReduction<T>::BeginReduction(int64_t step) {
   step_ = step;
   reducer_.BeginStep(step);
 }
 
 template <typename T>
-void TypedFlow<T>::Join(int ready_index) {
+void TypedGradientReduction<T>::FinishAccumulation(int ready_index) {
   const collectives::Range& range = reducer_.parameters()[ready_index];
   gradients_.Finish(range.offset, store_.gradients<T>().subspan(range.offset, range.count));
 }
 
 template <typename T>
-void TypedFlow<T>::MarkReady(int ready_index) {
-  Join(ready_index);
-  if (!summed_.is_copy()) reducer_.MarkReady(ready_index);
+void TypedGradientReduction<T>::MarkReady(int ready_index) {
+  FinishAccumulation(ready_index);
+  if (!buffer_.is_copy()) reducer_.MarkReady(ready_index);
 }
 
 template <typename T>
-void TypedFlow<T>::EndBackward() {
-  summed_.Fetch();
-  for (size_t p = 0; summed_.is_copy() && p < reducer_.parameters().size(); ++p)
+void TypedGradientReduction<T>::EndBackward() {
+  buffer_.CopyToHost();
+  for (size_t p = 0; buffer_.is_copy() && p < reducer_.parameters().size(); ++p)
     reducer_.MarkReady(static_cast<int>(p));
   for (Statistics& s : statistics_) {
     if (options_.num_shards > 0) s.shards.EndShard(true);
-    s.summed.Fetch();
+    s.buffer.CopyToHost();
     s.in_flight =
-        communicator_.AllReduceAsync(s.summed.place(), {.what = "statistics", .step = step_});
+        communicator_.AllReduceAsync(s.buffer.buffer(), {.what = "statistics", .step = step_});
   }
 }
 
 template <typename T>
-std::optional<collectives::Range> TypedFlow<T>::WaitNext() {
+std::optional<collectives::Range> TypedGradientReduction<T>::WaitNext() {
   const std::optional<collectives::Range> range = reducer_.WaitNext();
-  if (range) summed_.Return(*range);
+  if (range) buffer_.CopyFromHost(*range);
   return range;
 }
 
 template <typename T>
-void TypedFlow<T>::WaitForStatistics() {
-  const int64_t parts = options_.num_shards > 0 ? options_.num_shards : communicator_.size();
-  const T factor = T{1} / static_cast<T>(parts);
+void TypedGradientReduction<T>::WaitForStatistics() {
+  const int64_t num_parts = options_.num_shards > 0 ? options_.num_shards : communicator_.size();
+  const T factor = T{1} / static_cast<T>(num_parts);
   for (Statistics& s : statistics_) {
     s.in_flight->Wait();
     s.in_flight.reset();
-    const std::span<T> values = s.summed.values();
-    s.summed.Return({.offset = 0, .count = values.size()});
-    memory_.Scale(values.data(), factor, values.size());
+    const std::span<T> values = s.buffer.values();
+    s.buffer.CopyFromHost({.offset = 0, .count = values.size()});
+    vector_ops_.Scale(values.data(), factor, values.size());
   }
 }
 
 template <typename T>
-void TypedFlow<T>::Tune(double step_ms) {
+void TypedGradientReduction<T>::Tune(double step_ms) {
   if (tuner_ && !tuner_->done()) tuner_->AfterStep(step_ms);
 }
 
 }  // namespace
 
-std::unique_ptr<GradientReduction> MakeGradientFlow(collectives::Communicator& communicator,
-                                                    const VariableStore& store,
-                                                    const GradientFlowOptions& options) {
+std::unique_ptr<GradientReduction> MakeGradientReduction(collectives::Communicator& communicator,
+                                                         const VariableStore& store,
+                                                         const GradientReductionOptions& options) {
   if (store.dtype() == DType::kF64)
-    return std::make_unique<TypedFlow<double>>(communicator, store, options);
-  return std::make_unique<TypedFlow<float>>(communicator, store, options);
+    return std::make_unique<TypedGradientReduction<double>>(communicator, store, options);
+  return std::make_unique<TypedGradientReduction<float>>(communicator, store, options);
 }
 
 }  // namespace carole::train

@@ -1,18 +1,20 @@
-// The way of the gradients of one step, from one or more micro-batches to sums over ranks; and of
-// the moving statistics of batch norm to their means.
+// Reduces the gradients of one step: first over the micro-batches of a rank, then over all ranks.
+// It also averages the running statistics of batch norm over ranks.
 //
-//   flow.BeginMicroBatches();
-//   for each micro-batch but the last: forward, backward; flow.EndMicroBatch();
-//   flow.BeginSums(step);
-//   the last: forward, backward with flow.MarkReady(p) as gradients become final;
-//   flow.EndBackward();
-//   … flow.WaitNext() until it has no range any more …
-//   flow.WaitForStatistics();
-//   … the optimizer …
-//   flow.Tune(milliseconds of the step);
+//   reduction.BeginMicroBatches();
+//   for each micro-batch but the last: forward, backward, reduction.EndMicroBatch();
+//   reduction.BeginReduction(step);
+//   for the last micro-batch: forward, backward, with reduction.MarkReady(p) for each gradient that
+//     is final;
+//   reduction.EndBackward();
+//   while (auto range = reduction.WaitNext()) ...;  // gradients of this range are reduced
+//   reduction.WaitForStatistics();
+//   ... the optimizer updates the weights ...
+//   reduction.Tune(step_ms);
 //
-// Kernels overwrite gradients, so those of earlier micro-batches are kept aside, and joined as the
-// last ones become final: ranks communicate once, beside the last backward.
+// Kernels overwrite gradients. So the gradients of earlier micro-batches are kept in separate
+// memory, and are added as the gradients of the last micro-batch become final. Ranks communicate
+// once per step, overlapped with the last backward.
 #pragma once
 
 #include <memory>
@@ -25,45 +27,56 @@
 
 namespace carole::train {
 
-struct GradientFlowOptions {
+struct GradientReductionOptions {
   collectives::BucketOptions buckets;
-  bool tune_buckets = false;  // try others than these in the first steps (fp32 sums only)
+  bool tune_buckets = false;  // try other bucket sizes in the first steps (fp32 sums only)
   collectives::Reduction reduction = collectives::Reduction::kSum;
-  // What lies on a device is brought to the host once backward has ended, summed there by the
-  // algorithms of hosts, and sent back: the device's own sums have an order of their choice.
+  // If true, a device's gradients are copied to the host after backward, reduced there by the host
+  // algorithms, and copied back. Needed if the order of additions matters: a device's collectives
+  // choose their own order.
   bool through_host = false;
-  // In reproducible training the shards of all ranks: micro-batches are shards, each with moving
-  // statistics of its own. 0: none.
+  // Number of shards of all ranks in reproducible training: each micro-batch is a shard with its
+  // own running statistics (reproducible.h). 0: training is not reproducible.
   int64_t num_shards = 0;
-  // Moving statistics that ranks take from rows of their own: after each step they are the mean
-  // over ranks, or over shards. So ranks stay equal, and a save or a restart changes nothing.
+  // Ranges of the running statistics that each rank computes from its own rows. After each step
+  // they are averaged over ranks, or over shards. So replicas stay equal, and saving or restarting
+  // changes nothing.
   std::vector<collectives::Range> statistics;
 };
 
+// The interface; see the calls above. One thread uses it. On a device the methods only enqueue
+// work, in the order of the device's stream, unless through_host is set.
 class GradientReduction {
  public:
   virtual ~GradientReduction() = default;
 
   virtual void BeginMicroBatches() = 0;
+  // Keeps the gradients of a micro-batch that is not the last one.
   virtual void EndMicroBatch() = 0;
-  virtual void BeginSums(int64_t step) = 0;  // of these micro-batches, before the last one
+  // Starts the reduction over ranks. Call it before the backward pass of the last micro-batch.
+  virtual void BeginReduction(int64_t step) = 0;
+  // The gradient with this index in ready order is final for the last micro-batch.
   virtual void MarkReady(int ready_index) = 0;
   virtual void EndBackward() = 0;
+  // Waits for the next bucket and returns its range; nullopt after the last bucket.
   virtual std::optional<collectives::Range> WaitNext() = 0;
+  // Waits for the running statistics and divides them by the number of ranks or shards.
   virtual void WaitForStatistics() = 0;
+  // Gives the duration of the step to the tuner of buckets.
   virtual void Tune(double step_ms) = 0;
 
-  // In the place of MarkReady() where a step's micro-batches are computed once more, for this
-  // rank's own gradients: nothing is summed over ranks.
-  virtual void Join(int ready_index) = 0;
+  // Adds the gradients of the earlier micro-batches to this one, without any reduction over ranks.
+  // Used instead of MarkReady() if a step is computed again for this rank's local gradients.
+  virtual void FinishAccumulation(int ready_index) = 0;
 
-  // Null unless buckets are tuned.
+  // Returns the tuner of buckets; null unless buckets are tuned.
   virtual const collectives::BucketTuner* tuner() const = 0;
 };
 
-// Of the store's type. Communicator and store outlive it; all ranks make it together.
-std::unique_ptr<GradientReduction> MakeGradientFlow(collectives::Communicator& communicator,
-                                                    const VariableStore& store,
-                                                    const GradientFlowOptions& options);
+// Makes a reduction for the store's element type. Communicator and store must outlive it.
+// Collective: all ranks make it together.
+std::unique_ptr<GradientReduction> MakeGradientReduction(collectives::Communicator& communicator,
+                                                         const VariableStore& store,
+                                                         const GradientReductionOptions& options);
 
 }  // namespace carole::train

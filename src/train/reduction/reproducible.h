@@ -1,7 +1,8 @@
-// Reproducible training: the global batch is cut into a fixed number of shards, whatever the number
-// of ranks. Each shard is computed by itself, its batch norm and its loss included, and what shards
-// give is summed in one binary tree over all shards. So 1, 2, 4, … ranks make the same weights, bit
-// for bit, given CPUs of one kind and as many threads in each rank.
+// Reproducible training: 1, 2, 4, ... ranks compute the same weights, bit for bit. The global batch
+// is split into a fixed number of shards, whatever the number of ranks. Each shard is computed
+// separately, with its own batch norm and loss, and the results are summed in one binary tree over
+// all shards. All ranks need CPUs of the same kind and the same number of threads.
+// reproducible.cpp explains why the sums are equal.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +12,40 @@
 
 namespace carole::train {
 
-// How a rank works through its part of the global batch.
+// How a rank processes its part of the global batch.
 struct Shards {
-  int64_t rows = 0;      // of a shard: the graph's batch size
+  int64_t rows = 0;      // per shard: the batch size of the graph
   int64_t per_rank = 0;  // shards that each rank computes, one after the other
 };
 
-// local_batch: rows of a step, of each of `num_ranks` ranks. Throws UsageError unless both numbers
-// are powers of two, there is a shard for every rank, and all shards are equal.
-Shards CutIntoShards(int64_t local_batch, int64_t num_ranks, int64_t num_shards);
+// Splits the global batch, which has `local_batch` rows per step on each of `num_ranks` ranks, into
+// `num_shards` equal shards.
+// Throws UsageError if the number of ranks or shards is not a power of two, if there are fewer
+// shards than ranks, or if the rows cannot be split equally.
+Shards SplitIntoShards(int64_t local_batch, int64_t num_ranks, int64_t num_shards);
 
-// The moving statistics of batch norm in such a step: every shard moves them from where the step
-// found them, and the step ends with the mean of what the shards made of them.
+// The running statistics of batch norm in a reproducible step. Every shard updates them from their
+// values at the start of the step. The step ends with the mean of the shards' results.
 template <typename T>
 class ShardStatistics {
  public:
-  // The memory that the kernels read and write.
-  ShardStatistics(std::span<T> statistics, const Vectors<T>& memory)
+  // `statistics` is the memory that kernels read and update; not owned. `vector_ops` says whose
+  // memory it is.
+  ShardStatistics(std::span<T> statistics, const VectorOps<T>& vector_ops)
       : statistics_(statistics),
-        memory_(memory),
-        before_(memory.Allocate(statistics.size())),
-        sum_(memory) {}
+        vector_ops_(vector_ops),
+        before_(vector_ops.Allocate(statistics.size())),
+        sum_(vector_ops) {}
 
+  // Saves the statistics at the start of a step.
   void BeginStep();
-  // After the last shard the memory holds the sum over this rank's shards.
+  // Takes the result of a shard. Then puts back the saved values for the next shard; or, after the
+  // last shard, puts the sum over this rank's shards into `statistics`.
   void EndShard(bool is_last);
 
  private:
   std::span<T> statistics_;
-  Vectors<T> memory_;
+  VectorOps<T> vector_ops_;
   DeviceMemory before_;
   PairwiseSum<T> sum_;
 };

@@ -15,12 +15,12 @@ std::regex Compile(const std::string& scope) {
   try {
     return std::regex(scope);
   } catch (const std::regex_error& error) {
-    throw UsageError(fmt::format("[train] --trainable_scopes: {}: no regular expression: {}", scope,
-                                 error.what()));
+    throw UsageError(fmt::format("[train] --trainable_scopes={}: not a regular expression: {}",
+                                 scope, error.what()));
   }
 }
 
-// With what TensorFlow's names have at their end.
+// TensorFlow's names end in ":0", the index of an operation's output.
 bool MatchesStart(const std::string& name, const std::regex& scope) {
   return std::regex_search(name + ":0", scope, std::regex_constants::match_continuous);
 }
@@ -38,11 +38,12 @@ std::vector<int> FreezeOutside(Graph& graph, const std::vector<std::string>& tra
       stays[v] = any = true;
     }
     if (!any)
-      LogWarning("train", "--trainable_scopes: {}: no trainable variable's name begins so", scope);
+      LogWarning("train", "--trainable_scopes={}: no trainable variable has this prefix", scope);
   }
   if (!trainable_scopes.empty() && std::ranges::count(stays, true) == 0) {
     throw UsageError(fmt::format(
-        "[train] --trainable_scopes: {}: no trainable variable's name begins so; the first is {}",
+        "[train] --trainable_scopes={}: no trainable variable has this prefix; the name of the "
+        "first variable is {}",
         trainable_scopes.front(), variables.empty() ? "none" : variables.front().name));
   }
   std::vector<int> frozen;

@@ -1,4 +1,4 @@
-// Fine-tuning: which variables are trained.
+// Fine-tuning: chooses which variables are trained.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace carole::train {
 
-// Keeps those trainable whose name one of the scopes matches, as a regular expression at the start
-// of the name with ":0" behind (TF-Slim's --trainable_scopes); the others become untrainable, so
-// that Differentiate() leaves out whatever only they would need. Empty scopes: nothing is frozen.
-// Returns the frozen ones, as indexes into graph.variables(). Before Differentiate(). Throws
-// UsageError for a scope that is no regular expression, and when none matches anything; warns of
-// one of several that does not.
+// Freezes the variables that no scope matches. A scope is a regular expression; it must match the
+// start of a variable's name followed by ":0", as TensorFlow names tensors (TF-Slim's
+// --trainable_scopes). If there are no scopes, nothing is frozen.
+// Frozen variables become untrainable, so Differentiate() leaves out what only they would need.
+// Call this before Differentiate(). Returns the frozen variables as indexes into
+// graph.variables(). Logs a warning for each scope that matches no variable.
+// Throws UsageError if a scope is not a regular expression, or if no scope matches a variable.
 std::vector<int> FreezeOutside(Graph& graph, const std::vector<std::string>& trainable_scopes);
 
 }  // namespace carole::train

@@ -13,10 +13,10 @@ namespace {
 
 constexpr char kScale[] = "loss_scale", kGoodSteps[] = "loss_scale_good_steps";
 
-// A power of two.
+// Returns true for a power of two in the valid range.
 bool IsScale(double value) {
   int exponent = 0;
-  return value >= 1 && value <= LossScale::kLargest && std::frexp(value, &exponent) == 0.5;
+  return value >= 1 && value <= LossScale::kMaxScale && std::frexp(value, &exponent) == 0.5;
 }
 
 }  // namespace
@@ -30,18 +30,18 @@ LossScaleOptions ParseLossScale(const std::string& flag, Precision precision) {
     throw UsageError(
         fmt::format("[flags] --loss_scale: got {}, want auto, dynamic, or a power of two from 1 to "
                     "{:.0f}",
-                    flag, LossScale::kLargest));
+                    flag, LossScale::kMaxScale));
   }
   return {.initial = scale};
 }
 
-void LossScale::NoteGood() {
-  if (!options_.is_dynamic || ++good_steps_ < kGrowEvery) return;
-  value_ = std::min(2 * value_, kLargest);
+void LossScale::RecordGoodStep() {
+  if (!options_.is_dynamic || ++good_steps_ < kGrowthInterval) return;
+  value_ = std::min(2 * value_, kMaxScale);
   good_steps_ = 0;
 }
 
-bool LossScale::NoteOverflow() {
+bool LossScale::RecordOverflow() {
   if (!options_.is_dynamic || value_ <= 1) return false;
   value_ /= 2;
   good_steps_ = 0;
@@ -56,9 +56,10 @@ std::vector<optim::OptimizerScalar> LossScale::scalars() const {
 void LossScale::SetScalar(const std::string& name, double value) {
   const bool is_scale = name == kScale;
   const bool fits =
-      is_scale ? IsScale(value) : value >= 0 && value < static_cast<double>(kGrowEvery);
+      is_scale ? IsScale(value) : value >= 0 && value < static_cast<double>(kGrowthInterval);
   if (!fits) {
-    throw DataError(fmt::format("[train] {}: makes no sense: got {}, want {}", name, value,
+    throw DataError(fmt::format("[train] {}: invalid value in the checkpoint: got {}, want {}",
+                                name, value,
                                 is_scale ? "a power of two" : "a number of steps below 2000"));
   }
   if (is_scale) {

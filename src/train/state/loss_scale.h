@@ -1,7 +1,7 @@
-// Loss scaling: the loss is multiplied before backward, so that small gradients do not vanish in
-// 16 bits, and the gradients divided before they are used (Micikevicius et al. 2018, "Mixed
-// precision training"). A scale is a power of two, which changes no digits of what does not
-// overflow.
+// Loss scaling. The loss is multiplied by the scale before backward, so that small gradients do not
+// underflow in 16 bits. The gradients are divided by the scale before they are used. The scale is a
+// power of two, so it changes no digit of a value that does not overflow.
+// Source: Micikevicius et al. 2018, "Mixed precision training".
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@ namespace carole::train {
 
 struct LossScaleOptions {
   double initial = 1;
-  bool is_dynamic = false;  // halves when gradients overflow, doubles after kGrowEvery good steps
+  // The scale is halved if gradients overflow, and doubled after kGrowthInterval good steps.
+  bool is_dynamic = false;
 };
 
-// Of --loss_scale: "auto" (dynamic with fp16, else none), "dynamic", or a number. Throws
-// UsageError for what is none of these, and for numbers that are no power of two.
+// Parses the value of --loss_scale: "auto" (dynamic with fp16, otherwise 1), "dynamic", or a
+// number. Throws UsageError if the value is none of these or the number is not a power of two.
 LossScaleOptions ParseLossScale(const std::string& flag, Precision precision);
 
-// The same on every rank, as all decide alike over each step.
+// The loss scale of a run. It has the same value on every rank, as all ranks make the same decision
+// about each step.
 class LossScale {
  public:
-  static constexpr double kInitial = 0x1p15;  // of a dynamic one
-  static constexpr double kLargest = 0x1p24;
-  static constexpr int64_t kGrowEvery = 2000;
+  static constexpr double kInitial = 0x1p15;  // first value of a dynamic scale
+  static constexpr double kMaxScale = 0x1p24;
+  static constexpr int64_t kGrowthInterval = 2000;
 
   explicit LossScale(const LossScaleOptions& options = {}) : options_(options) {
     value_ = options.initial;
@@ -35,20 +37,22 @@ class LossScale {
 
   double value() const { return value_; }
 
-  // After a step that was applied.
-  void NoteGood();
-  // After one whose loss was finite, but not its gradients. Whether the scale may be to blame: then
-  // it is half as large now.
-  bool NoteOverflow();
+  // Call this after a step that was applied.
+  void RecordGoodStep();
+  // Call this after a step with a finite loss but gradients that are not finite. Returns true if
+  // the scale may be the cause; the scale is halved then. Returns false if the scale is fixed or
+  // already 1.
+  bool RecordOverflow();
 
-  // For checkpoints; none where the scale is fixed.
+  // The state for checkpoints: current scale and number of good steps. Empty if the scale is fixed.
   std::vector<optim::OptimizerScalar> scalars() const;
-  void SetScalar(const std::string& name, double value);  // of one of these
+  // Restores one of scalars(). Throws DataError if the value is invalid.
+  void SetScalar(const std::string& name, double value);
 
  private:
   LossScaleOptions options_;
   double value_ = 1;
-  int64_t good_steps_ = 0;  // since it changed
+  int64_t good_steps_ = 0;  // since the scale last changed
 };
 
 }  // namespace carole::train

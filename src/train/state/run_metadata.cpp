@@ -25,66 +25,73 @@ void CompareClasses(const std::string& before, const std::string& now) {
   std::vector<std::string> known = Lines(before), given = Lines(now);
   const auto [old_name, new_name] = std::ranges::mismatch(known, given);
   if (old_name == known.end() || new_name == given.end()) return;
-  const std::string what = fmt::format("class {} was {} in training so far and is {} now",
-                                       old_name - known.begin(), *old_name, *new_name);
+  const std::string what =
+      fmt::format("class {} was {} when the checkpoint was written and is {} now",
+                  old_name - known.begin(), *old_name, *new_name);
   std::ranges::sort(known);
   std::ranges::sort(given);
   if (known == given) {
     throw ConfigError(
-        fmt::format("[train] classes: {}: the same names in another order, so labels would mean "
-                    "other classes; take the data that training began with",
+        fmt::format("[train] class names: {}: got the same names in another order, so labels would "
+                    "mean other classes; use the data that training started with",
                     what));
   }
-  LogWarning("train", "{}", what);
+  LogWarning("train", "class names: {}", what);
 }
 
-// "{0} {1}" is what was, "{0} {2}" what is, {3} what comes of it.
-constexpr char kGoesOn[] = "the run was {0} {1} so far and goes on {0} {2}{3}";
-constexpr char kEvaluated[] = "the checkpoint's run was {0} {1}, this evaluation is {0} {2}";
+// {0}: a flag or property; {1}, {2}: its old and new value; {3}: the effect.
+constexpr char kResumeFormat[] = "{0}: the run used {1} so far and now continues with {2}{3}";
+constexpr char kEvaluationFormat[] =
+    "{0}: the checkpoint was trained with {1}, this evaluation uses {2}";
 
-void Tell(LogLevel level, const char* format, const RunMetadata& before, const RunMetadata& now,
-          const char* name, std::string_view what, std::string_view effect = "") {
-  if (!Differ(before, now, name)) return;
+void LogDifference(LogLevel level, const char* format, const RunMetadata& before,
+                   const RunMetadata& now, const char* name, std::string_view what,
+                   std::string_view effect = "") {
+  if (!MetadataDiffers(before, now, name)) return;
   LogLine(level, "train",
           fmt::format(fmt::runtime(format), what, before.at(name), now.at(name), effect));
 }
 
-// What labels and pixels mean.
+// Compares the attributes that define the meaning of labels and pixels.
 void CompareData(const char* format, const RunMetadata& before, const RunMetadata& now) {
-  for (const auto& [name, what] : {std::pair{kDataset, "on --dataset_name"},
-                                   {kPreprocessing, "with --preprocessing_name"},
-                                   {kImageSize, "on images of size"},
-                                   {kLabelsOffset, "with --labels_offset"}})
-    Tell(LogLevel::kWarning, format, before, now, name, what);
-  if (Differ(before, now, kClassNames)) CompareClasses(before.at(kClassNames), now.at(kClassNames));
+  for (const auto& [name, what] : {std::pair{kDataset, "--dataset_name"},
+                                   {kPreprocessing, "--preprocessing_name"},
+                                   {kImageSize, "image size"},
+                                   {kLabelsOffset, "--labels_offset"}})
+    LogDifference(LogLevel::kWarning, format, before, now, name, what);
+  if (MetadataDiffers(before, now, kClassNames))
+    CompareClasses(before.at(kClassNames), now.at(kClassNames));
 }
 
 }  // namespace
 
-bool Differ(const RunMetadata& before, const RunMetadata& now, const char* name) {
+bool MetadataDiffers(const RunMetadata& before, const RunMetadata& now, const char* name) {
   const auto old_value = before.find(name), new_value = now.find(name);
   return old_value != before.end() && new_value != now.end() &&
          old_value->second != new_value->second;
 }
 
 void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now) {
-  // Weights and slots are fp32 whatever the precision; steps of another batch are counted as if
-  // they had been of this one.
-  Tell(LogLevel::kInfo, kGoesOn, before, now, kPrecision, "in");
-  Tell(LogLevel::kInfo, kGoesOn, before, now, kGlobalBatch, "in steps of",
-       " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
-       "--epochs_per_eval) counts all steps as of that many");
-  Tell(LogLevel::kWarning, kGoesOn, before, now, kOptimizer, "with --optimizer");
-  Tell(LogLevel::kInfo, kGoesOn, before, now, kRecordOrder, "with", ": an epoch begins");
-  Tell(LogLevel::kWarning, kGoesOn, before, now, kSplit, "on --dataset_split_name",
-       ": an epoch begins");
-  for (const auto& [name, what] : {std::pair{kThreads, "with"}, {kProcessor, "on"}})
-    Tell(LogLevel::kWarning, kGoesOn, before, now, name, what, ": --reproducible gives other bits");
-  CompareData(kGoesOn, before, now);
+  // Precision: weights and slots are fp32 in any case. Batch size: earlier steps count as if they
+  // had had the new size.
+  LogDifference(LogLevel::kInfo, kResumeFormat, before, now, kPrecision, "precision");
+  LogDifference(
+      LogLevel::kInfo, kResumeFormat, before, now, kGlobalBatch, "global batch size",
+      " samples; flags in epochs (learning rate schedule, --train_epochs, --epochs_per_eval) count "
+      "all steps, earlier ones too, with the new size");
+  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kOptimizer, "--optimizer");
+  LogDifference(LogLevel::kInfo, kResumeFormat, before, now, kRecordOrder, "records",
+                "; a new epoch begins");
+  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kSplit, "--dataset_split_name",
+                "; a new epoch begins");
+  for (const auto& [name, what] : {std::pair{kThreads, "threads"}, {kProcessor, "CPU"}})
+    LogDifference(LogLevel::kWarning, kResumeFormat, before, now, name, what,
+                  "; --reproducible gives different bits");
+  CompareData(kResumeFormat, before, now);
 }
 
-void CompareEvaluation(const RunMetadata& run, const RunMetadata& evaluation) {
-  CompareData(kEvaluated, run, evaluation);
+void CompareEvaluationMetadata(const RunMetadata& run, const RunMetadata& evaluation) {
+  CompareData(kEvaluationFormat, run, evaluation);
 }
 
 }  // namespace carole::train

@@ -27,14 +27,15 @@ Named ByName(const std::vector<io::CheckpointVariable>& variables) {
 }
 
 std::vector<float> ReadValues(const VariableStore& store, const std::byte* arena, int variable) {
-  std::vector<float> values(static_cast<size_t>(store.places()[variable].tf_shape.size()));
+  std::vector<float> values(static_cast<size_t>(store.variables()[variable].tf_shape.size()));
   store.ReadFrom(arena, variable, std::span<float>(values));
   return values;
 }
 
-int NumVariables(const VariableStore& store) { return static_cast<int>(store.places().size()); }
+int NumVariables(const VariableStore& store) { return static_cast<int>(store.variables().size()); }
 
-// An arena of either dtype, on the host, as the floats that its bytes make.
+// Gives the host access to an arena of the backend. The bytes of an fp64 arena are read as floats,
+// too, which is fine for copies and comparisons.
 HostView View(const VariableStore& store, std::byte* base, size_t bytes) {
   return {store.backend(), base, bytes};
 }
@@ -49,9 +50,10 @@ void ShareArena(collectives::Communicator& communicator, const HostView& view, c
   view.Store();
 }
 
-// Of a variable, whose arena depends on whether it is trainable.
-std::byte* ShadowArena(const optim::MovingAverages& averages, const VariableSlice& place) {
-  return averages.shadow(place.trainable ? 0 : 1).data();
+// Returns the arena of shadows that holds this variable: 0 for trainable variables, 1 for others.
+std::byte* ShadowArena(const optim::MovingAverages& moving_averages,
+                       const VariableSlice& variable) {
+  return moving_averages.shadow(variable.trainable ? 0 : 1).data();
 }
 
 std::string ToText(const io::SkippedRecords& skipped) {
@@ -70,26 +72,27 @@ io::SkippedRecords ReadSkipped(const std::map<std::string, std::string>& attribu
 
 std::vector<io::VariableSpec> SpecsOf(const VariableStore& store) {
   std::vector<io::VariableSpec> specs;
-  for (const VariableSlice& p : store.places()) specs.push_back({p.name, p.tf_shape});
+  for (const VariableSlice& p : store.variables()) specs.push_back({p.name, p.tf_shape});
   return specs;
 }
 
-// Takes it out, so that those are left that nobody wants.
+// Removes the slot from `slots` and returns its values. What is left in the end is unused.
 std::span<const float> TakeSlot(Named& slots, const std::string& path, const std::string& name,
                                 const Shape& shape) {
   const auto slot = slots.extract(name);
   if (slot.empty() || !(slot.mapped()->shape == shape)) {
     throw DataError(fmt::format(
-        "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer, "
-        "--trainable_scopes and --moving_average_decay of the command that wrote it, or start in "
-        "another --train_dir",
+        "[train] {}: slot {} does not fit: got {}, want {}; resume with the same --optimizer, "
+        "--trainable_scopes and --moving_average_decay that wrote it, or start in another "
+        "--train_dir",
         path, name, slot.empty() ? "none" : slot.mapped()->shape.ToString(), shape.ToString()));
   }
   return slot.mapped()->data;
 }
 
-// They will not be in the next checkpoint.
-void TellDropped(const Named& slots, const std::string& path, const VariableStore& store) {
+// Warns that these slots will not be in the next checkpoint.
+void WarnAboutDroppedSlots(const Named& slots, const std::string& path,
+                           const VariableStore& store) {
   std::vector<std::string> names;
   for (const auto& [name, slot] : slots) {
     if (store.Find(name.substr(0, name.rfind('/'))) >= 0) names.push_back(name);
@@ -97,15 +100,15 @@ void TellDropped(const Named& slots, const std::string& path, const VariableStor
   if (names.empty()) return;
   std::ranges::sort(names);
   LogWarning("train",
-             "{}: {} slots are dropped, since --optimizer, --trainable_scopes and "
-             "--moving_average_decay ask for none of them now: {}",
+             "{}: {} slots are dropped, as --optimizer, --trainable_scopes and "
+             "--moving_average_decay do not use them now: {}",
              path, names.size(), JoinFirst(names, 3));
 }
 
 void RestoreSlots(Named& slots, const std::string& path, const ReplicaView& replica) {
   optim::Optimizer& optimizer = replica.optimizer;
   for (int v = 0; v < NumVariables(replica.store); ++v) {
-    const VariableSlice& p = replica.store.places()[v];
+    const VariableSlice& p = replica.store.variables()[v];
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
       const std::span<const float> values =
           TakeSlot(slots, path, p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
@@ -116,24 +119,24 @@ void RestoreSlots(Named& slots, const std::string& path, const ReplicaView& repl
     optimizer.SetScalar(scalar.name, TakeSlot(slots, path, scalar.name, {})[0]);
 }
 
-// Where the run has kept no averages so far, they begin with what the variables are.
+// Restores the moving averages. If the checkpoint has none, they start from the variables.
 void RestoreShadows(Named& slots, const std::string& path, const ReplicaView& replica) {
-  const auto& places = replica.store.places();
-  if (std::none_of(places.begin(), places.end(), [&](const VariableSlice& p) {
-        return slots.contains(p.name + kAverageSuffix);
+  const auto& variables = replica.store.variables();
+  if (std::none_of(variables.begin(), variables.end(), [&](const VariableSlice& p) {
+        return slots.contains(p.name + kMovingAverageSuffix);
       })) {
-    LogInfo("train", "{} holds no moving averages: they begin with its weights", path);
-    return replica.averages->Reset();
+    LogInfo("train", "{}: has no moving averages; they start from its weights", path);
+    return replica.moving_averages->Reset();
   }
   for (int v = 0; v < NumVariables(replica.store); ++v) {
-    const VariableSlice& p = places[v];
+    const VariableSlice& p = variables[v];
     const std::span<const float> values =
-        TakeSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
-    replica.store.WriteTo(ShadowArena(*replica.averages, p), v, values);
+        TakeSlot(slots, path, p.name + kMovingAverageSuffix, p.tf_shape);
+    replica.store.WriteTo(ShadowArena(*replica.moving_averages, p), v, values);
   }
 }
 
-// A run that had none begins with the first.
+// If the run had no loss scale so far, its initial value stays.
 void RestoreLossScale(const Named& slots, LossScale& loss_scale) {
   for (const optim::OptimizerScalar& scalar : loss_scale.scalars()) {
     const auto found = slots.find(scalar.name);
@@ -142,19 +145,19 @@ void RestoreLossScale(const Named& slots, LossScale& loss_scale) {
   }
 }
 
-// `path` is for error texts. Throws DataError naming the variables that do not fit; the store may
-// then be half overwritten.
+// `path` is for error messages. Throws DataError that names the variables that do not fit; the
+// store may then be partly overwritten.
 void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
                       VariableStore& store) {
   io::CheckCompatible(checkpoint, SpecsOf(store), path);
   const Named variables = ByName(checkpoint.variables);
   for (int v = 0; v < NumVariables(store); ++v)
-    store.Write(v, variables.at(store.places()[v].name)->data);
+    store.Write(v, variables.at(store.variables()[v].name)->data);
 }
 
-// As Restore() takes it: slots are what has no variable's name. The seed and the place in the data
-// are not in it.
-io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store) {
+// Reads a file of another program as a checkpoint for Restore(). Tensors that are no variables of
+// the net become slots. Seed and position in the data are unknown and stay 0.
+io::Checkpoint ReadForeign(const io::WeightsSource& file, const VariableStore& store) {
   const io::MappedWeights mapped(file, SpecsOf(store));
   for (const std::string& line : mapped.report()) LogInfo("train", "{}: {}", file.path(), line);
   io::Checkpoint checkpoint{.step = file.step().value_or(0)};
@@ -173,7 +176,7 @@ io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& s
 io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind) {
-  const auto& [store, optimizer, averages, loss_scale] = replica;
+  const auto& [store, optimizer, moving_averages, loss_scale] = replica;
   io::Checkpoint snapshot{.variables = {},
                           .slots = {},
                           .step = state.step,
@@ -184,7 +187,7 @@ io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
   if (state.skipped != io::SkippedRecords{}) snapshot.attributes[kSkipped] = ToText(state.skipped);
   const auto add = [&, &from = store](std::vector<io::CheckpointVariable>& to, int v,
                                       const std::string& suffix, const std::byte* arena) {
-    const VariableSlice& p = from.places()[v];
+    const VariableSlice& p = from.variables()[v];
     to.push_back({.name = p.name + suffix, .shape = p.tf_shape, .data = {}});
     auto read = [&from, arena, v] { return ReadValues(from, arena, v); };
     if (kind == SnapshotKind::kLive) {
@@ -194,14 +197,15 @@ io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
     }
   };
   for (int v = 0; v < NumVariables(store); ++v) {
-    const VariableSlice& p = store.places()[v];
+    const VariableSlice& p = store.variables()[v];
     add(snapshot.variables, v, "", store.base_of(v));
     snapshot.variables.back().trainable = p.trainable;
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s)
       add(snapshot.slots, v, "/" + optimizer.slots()[s].name, optimizer.slot(static_cast<int>(s)));
   }
-  for (int v = 0; averages != nullptr && v < NumVariables(store); ++v)
-    add(snapshot.slots, v, kAverageSuffix, ShadowArena(*averages, store.places()[v]));
+  for (int v = 0; moving_averages != nullptr && v < NumVariables(store); ++v)
+    add(snapshot.slots, v, kMovingAverageSuffix,
+        ShadowArena(*moving_averages, store.variables()[v]));
   const auto add_scalars = [&](const std::vector<optim::OptimizerScalar>& scalars) {
     for (const auto& [name, value] : scalars)
       snapshot.slots.push_back({.name = name, .shape = {}, .data = {static_cast<float>(value)}});
@@ -216,9 +220,9 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
   RestoreVariables(checkpoint, path, replica.store);
   Named slots = ByName(checkpoint.slots);
   RestoreSlots(slots, path, replica);
-  if (replica.averages != nullptr) RestoreShadows(slots, path, replica);
+  if (replica.moving_averages != nullptr) RestoreShadows(slots, path, replica);
   if (replica.loss_scale != nullptr) RestoreLossScale(slots, *replica.loss_scale);
-  TellDropped(slots, path, replica.store);
+  WarnAboutDroppedSlots(slots, path, replica.store);
   return {.step = checkpoint.step,
           .epoch = checkpoint.epoch,
           .position = checkpoint.position,
@@ -231,13 +235,14 @@ std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder,
   const auto file = io::TryOpenWeights(folder);
   if (file == nullptr) return std::nullopt;
   if (!file->step()) {
-    LogWarning("train",
-               "{}: has no global_step, so it is no run that could go on; --checkpoint_path "
-               "would begin with its weights",
-               file->path());
+    LogWarning(
+        "train",
+        "{}: cannot resume: the checkpoint has no global_step; use --checkpoint_path to start "
+        "from its weights",
+        file->path());
     return std::nullopt;
   }
-  LogInfo("train", "{} does not tell its place in the data: an epoch begins", file->path());
+  LogInfo("train", "{}: has no position in the data; a new epoch begins", file->path());
   io::LoadedCheckpoint latest{file->path(), ReadForeign(*file, store)};
   latest.checkpoint.seed = seed;
   return latest;
@@ -258,16 +263,16 @@ void BroadcastVariables(collectives::Communicator& communicator, const VariableS
 void BroadcastState(collectives::Communicator& communicator, const ReplicaView& replica,
                     RunState& state) {
   if (communicator.size() == 1) return;
-  const auto& [store, optimizer, averages, loss_scale] = replica;
+  const auto& [store, optimizer, moving_averages, loss_scale] = replica;
   communicator.Broadcast(std::as_writable_bytes(std::span(&state, 1)), 0, {.what = "run state"});
   BroadcastVariables(communicator, store);
   for (size_t s = 0; s < optimizer.slots().size(); ++s) {
     ShareArena(communicator,
                View(store, optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()), "slots");
   }
-  for (size_t i = 0; averages != nullptr && i < averages->num_arenas(); ++i) {
-    const std::span<std::byte> shadow = averages->shadow(i);
-    ShareArena(communicator, View(store, shadow.data(), shadow.size()), "averages");
+  for (size_t i = 0; moving_averages != nullptr && i < moving_averages->num_arenas(); ++i) {
+    const std::span<std::byte> shadow = moving_averages->shadow(i);
+    ShareArena(communicator, View(store, shadow.data(), shadow.size()), "moving averages");
   }
   const auto share_scalars = [&](auto& owner) {
     for (optim::OptimizerScalar scalar : owner.scalars()) {

@@ -1,4 +1,4 @@
-// Where a run stands, to and from checkpoints, and the same on every rank.
+// The state of a run: to and from checkpoints, and from rank 0 to all ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,60 +15,70 @@
 
 namespace carole::train {
 
-// The numbers of one rank; not owned.
+// References to the parts of a rank's replica that a checkpoint stores. Owns nothing; see Replica
+// (src/train/step/replica.h) for the owner.
 struct ReplicaView {
   VariableStore& store;
   optim::Optimizer& optimizer;
-  optim::MovingAverages* averages = nullptr;  // null where none are kept
-  LossScale* loss_scale = nullptr;            // null where there is none
+  optim::MovingAverages* moving_averages = nullptr;  // of all variables; null if none are kept
+  LossScale* loss_scale = nullptr;                   // null if there is none
 };
 
-// Ends the name of a variable's moving average in a checkpoint:
-// "VARIABLE/ExponentialMovingAverage".
-inline constexpr char kAverageSuffix[] = "/ExponentialMovingAverage";
+// The moving average of VARIABLE is called "VARIABLE/ExponentialMovingAverage" in a checkpoint, as
+// in TensorFlow.
+inline constexpr char kMovingAverageSuffix[] = "/ExponentialMovingAverage";
 
-// With a replica this is all that a run consists of.
+// The progress of a run. Together with a replica this is its whole state. Trivially copyable, as it
+// is broadcast.
 struct RunState {
   int64_t step = 0;      // updates done
-  int64_t epoch = 0;     // of the next batch
-  int64_t position = 0;  // samples of that epoch that all ranks together have seen
+  int64_t epoch = 0;     // epoch of the next batch
+  int64_t position = 0;  // samples of that epoch that all ranks together have consumed
   uint64_t seed = 0;
-  io::SkippedRecords skipped{};  // of these samples
+  io::SkippedRecords skipped{};  // how many of these samples were skipped, by reason
 };
 
-// Everything, in TensorFlow's names, shapes and element order. kLive: nothing is copied before it
-// is written, so the replica must outlive the result and not change until then.
+// kCopy: the snapshot holds copies of all values. kLive: it reads values only when it is written,
+// so the replica must outlive the snapshot and must not change until then.
 enum class SnapshotKind : uint8_t { kCopy, kLive };
+
+// Makes a checkpoint of the whole state, with TensorFlow's names, shapes and element order. It also
+// stores `attributes` (run metadata).
 io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind = SnapshotKind::kCopy);
 
-// Variables, slots and moving averages; these begin anew, with a word in the log, when the run has
-// not kept any so far. `path` is for error texts. Throws DataError naming the variables that do not
-// fit, also when a slot is missing, as after a change of optimizer; the replica may then be half
-// overwritten.
+// Restores variables, optimizer slots and moving averages of the weights from a checkpoint, and
+// returns the run state. If the run has kept no moving averages so far, they start from the
+// restored weights, and the log says so. `path` is for error messages.
+// Throws DataError that names the variables that do not fit, or a slot that is missing, as after a
+// change of optimizer. The replica may then be partly overwritten.
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
                  const ReplicaView& replica);
 
-// Another program's latest checkpoint in `folder`, if there is one with a step: that run goes on,
-// at the begin of an epoch, with this seed.
+// Reads the latest checkpoint of another program (such as TensorFlow) in `folder`. Returns nullopt
+// if there is none, or if it has no global step. The run resumes at the start of an epoch, with
+// `seed`, as such files hold no position in the data.
 std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder, uint64_t seed,
                                                       const VariableStore& store);
 
-// Rank 0's replica and state on every rank; checks that they arrived. Collective.
+// Copies rank 0's replica and state to every rank and checks that they arrived. Collective.
 void BroadcastState(collectives::Communicator& communicator, const ReplicaView& replica,
                     RunState& state);
 
-// Rank 0's weights and moving statistics on every rank. Collective.
+// Copies rank 0's weights and running statistics to every rank. Collective.
 void BroadcastVariables(collectives::Communicator& communicator, const VariableStore& store);
 
-// Rank 0's moving statistics on every rank: they are the ones that count. Collective.
+// Copies rank 0's running statistics to every rank: checkpoints and evaluations use those of rank
+// 0. Collective.
 void BroadcastStatistics(collectives::Communicator& communicator, const VariableStore& store);
 
-// False when a weight is infinite or no number. A loss can hide that: a ReLU may turn NaN into 0.
+// Returns false if a weight is infinite or NaN. A finite loss does not exclude that: a ReLU may
+// turn NaN into 0.
 bool WeightsAreFinite(const VariableStore& store);
 
-// Throws CommError naming the ranks whose weights differ. Collective.
+// Checks that all ranks have the same weights, bit for bit. Collective.
+// Throws CommError that names the ranks whose weights differ.
 void VerifyWeights(collectives::Communicator& communicator, const VariableStore& store,
                    int64_t step);
 

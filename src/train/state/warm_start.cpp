@@ -19,47 +19,47 @@ bool BeginsWithOneOf(const std::string& name, const std::vector<std::string>& sc
                      [&](const std::string& scope) { return name.starts_with(scope); });
 }
 
-constexpr size_t kNamesOfAnError = 4;
-constexpr size_t kNamesOfALine = 12;
+constexpr size_t kMaxNamesInError = 4;
+constexpr size_t kMaxNamesInLog = 12;
 
-// Throws when something does not fit.
+// Throws DataError if a variable is missing (unless that is allowed) or has another shape.
 void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::string& path,
                 const char* hint) {
   const bool lacks = !ignore_missing && !report.missing.empty();
-  if (!lacks && report.other_shape.empty()) return;
-  std::string text = fmt::format("[train] {}: does not fit the net:", path);
-  if (lacks) text += fmt::format(" missing {};", JoinFirst(report.missing, kNamesOfAnError));
-  if (!report.other_shape.empty())
-    text += fmt::format(" of another shape {};", JoinFirst(report.other_shape, kNamesOfAnError));
+  if (!lacks && report.shape_mismatch.empty()) return;
+  std::string text = fmt::format("[train] {}: variables do not fit the net:", path);
+  if (lacks) text += fmt::format(" missing {};", JoinFirst(report.missing, kMaxNamesInError));
+  if (!report.shape_mismatch.empty())
+    text += fmt::format(" wrong shape {};", JoinFirst(report.shape_mismatch, kMaxNamesInError));
   throw DataError(text + " " + hint);
 }
 
-// Else a run would be told that its rate is too high.
+// Without this check, the first step would fail and blame the learning rate.
 void RequireFinite(const std::vector<float>& values, const std::string& name,
                    const std::string& path) {
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return;
   throw DataError(fmt::format(
-      "[train] {}: {}: holds values that are infinite or no numbers; take an earlier checkpoint",
+      "[train] {}: {}: got infinite or NaN values, want finite ones; use an earlier checkpoint",
       path, name));
 }
 
-WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& options,
+WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& options,
                      const std::string& suffix, VariableStore& store) {
   std::vector<io::VariableSpec> wanted;
-  for (const VariableSlice& p : store.places()) wanted.push_back({p.name, p.tf_shape});
+  for (const VariableSlice& p : store.variables()) wanted.push_back({p.name, p.tf_shape});
   const io::MappedWeights reader(file, wanted);
   for (const std::string& line : reader.report()) LogInfo("train", "{}: {}", file.path(), line);
   WarmStartReport report;
   std::vector<float> values;
-  for (int v = 0; v < static_cast<int>(store.places().size()); ++v) {
-    const VariableSlice& p = store.places()[v];
+  for (int v = 0; v < static_cast<int>(store.variables().size()); ++v) {
+    const VariableSlice& p = store.variables()[v];
     const std::string name = p.name + suffix;
     if (BeginsWithOneOf(p.name, options.exclude_scopes)) {
       report.excluded.push_back(p.name);
     } else if (!reader.Has(name)) {
       report.missing.push_back(name);
     } else if (!(reader.shape(name) == p.tf_shape)) {
-      report.other_shape.push_back(fmt::format(
+      report.shape_mismatch.push_back(fmt::format(
           "{} (file {}, net {})", name, reader.shape(name).ToString(), p.tf_shape.ToString()));
     } else {
       values.resize(static_cast<size_t>(p.tf_shape.size()));
@@ -78,47 +78,48 @@ WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& opti
 
 }  // namespace
 
-WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOptions& options,
+WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOptions& options,
                           VariableStore& store) {
   WarmStartReport report = Read(reader, options, "", store);
   RequireAll(report, options.ignore_missing, reader.path(),
-             "leave them out with --checkpoint_exclude_scopes, missing ones with "
-             "--ignore_missing_vars too");
+             "exclude them with --checkpoint_exclude_scopes, or allow missing ones with "
+             "--ignore_missing_vars");
   if (report.restored.empty()) {
-    throw DataError(fmt::format("[train] {}: holds no variable of this net; its first is {}",
+    throw DataError(fmt::format("[train] {}: has no variable of this net; its first variable is {}",
                                 reader.path(),
                                 reader.names().empty() ? "none" : reader.names().front()));
   }
   return report;
 }
 
-void LogReport(const WarmStartReport& report, const std::string& path) {
+void LogWarmStartReport(const WarmStartReport& report, const std::string& path) {
   LogInfo("train", "fine-tuning from {}: {} variables restored: {}", path, report.restored.size(),
-          JoinFirst(report.restored, kNamesOfALine));
+          JoinFirst(report.restored, kMaxNamesInLog));
   if (!report.unused_scopes.empty()) {
-    LogWarning("train", "--checkpoint_exclude_scopes: no variable's name begins with {}",
-               JoinFirst(report.unused_scopes, kNamesOfALine));
+    LogWarning("train", "--checkpoint_exclude_scopes: no variable has the prefix {}",
+               JoinFirst(report.unused_scopes, kMaxNamesInLog));
   }
   const std::pair<const char*, const std::vector<std::string>*> lists[] = {
-      {"left out by --checkpoint_exclude_scopes", &report.excluded},
-      {"not in the file", &report.missing}};
+      {"variables excluded by --checkpoint_exclude_scopes", &report.excluded},
+      {"variables missing in the file", &report.missing}};
   for (const auto& [what, names] : lists) {
     if (!names->empty())
-      LogInfo("train", "{} {}: {}", names->size(), what, JoinFirst(*names, kNamesOfALine));
+      LogInfo("train", "{} {}: {}", names->size(), what, JoinFirst(*names, kMaxNamesInLog));
   }
 }
 
-void ReadVariables(const io::WeightsReader& reader, WeightsKind kind, VariableStore& store) {
+void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableStore& store) {
   const bool takes_averages = kind == WeightsKind::kMovingAverages;
-  RequireAll(Read(reader, {}, takes_averages ? kAverageSuffix : "", store), false, reader.path(),
-             takes_averages ? "the run kept no moving averages of this net: leave "
-                              "--moving_average_decay out"
-                            : "look at --model_name, --dataset_name, --labels_offset, "
-                              "--use_grayscale and the image's size");
+  RequireAll(Read(reader, {}, takes_averages ? kMovingAverageSuffix : "", store), false,
+             reader.path(),
+             takes_averages ? "the file has no moving averages of this net; omit "
+                              "--moving_average_decay"
+                            : "check --model_name, --dataset_name, --labels_offset, "
+                              "--use_grayscale and the image size");
   if (!takes_averages && std::ranges::any_of(reader.names(), [](const std::string& name) {
-        return name.ends_with(kAverageSuffix);
+        return name.ends_with(kMovingAverageSuffix);
       }))
-    LogInfo("weights", "{} has moving averages, too: --moving_average_decay takes these",
+    LogInfo("weights", "{}: also has moving averages; use --moving_average_decay to load them",
             reader.path());
 }
 

@@ -1,4 +1,4 @@
-// Weights of another run, for fine-tuning and evaluation.
+// Loads weights of another run, for fine-tuning (a warm start) and for evaluation.
 #pragma once
 
 #include <string>
@@ -10,30 +10,33 @@
 namespace carole::train {
 
 struct WarmStartOptions {
-  std::vector<std::string> exclude_scopes;  // variables whose names begin so are left as they are
-  bool ignore_missing = false;              // so is what the file does not have
+  std::vector<std::string> exclude_scopes;  // variables with these prefixes keep their values
+  bool ignore_missing = false;              // variables that the file lacks keep their values
 };
 
-// Names of variables.
+// What happened to each variable: lists of names.
 struct WarmStartReport {
   std::vector<std::string> restored;
   std::vector<std::string> excluded;
   std::vector<std::string> missing;
-  std::vector<std::string> unused_scopes;  // of exclude_scopes: no variable's name begins so
-  std::vector<std::string> other_shape;    // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
+  std::vector<std::string> unused_scopes;   // those of exclude_scopes that are no prefix of a name
+  std::vector<std::string> shape_mismatch;  // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
 };
 
-// All variables of the store, moving statistics too, from those of the file with their names.
-// Throws DataError that lists what is missing or of another shape.
-WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOptions& options,
+// Fills all variables of the store, running statistics too, from the variables of the file that
+// have the same names. Throws DataError that lists what is missing or has another shape, or names a
+// variable with values that are not finite.
+WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOptions& options,
                           VariableStore& store);
 
-// One line for each list that is not empty.
-void LogReport(const WarmStartReport& report, const std::string& path);
+// Logs one line for each list that is not empty.
+void LogWarmStartReport(const WarmStartReport& report, const std::string& path);
 
 enum class WeightsKind : uint8_t { kTrained, kMovingAverages };
 
-// The same without exceptions; averages that the file has are not passed over without a word.
-void ReadVariables(const io::WeightsReader& reader, WeightsKind kind, VariableStore& store);
+// Fills all variables of the store from the file, or from the moving averages in the file. Nothing
+// may be missing. If the file also has moving averages that are not used, the log says so.
+// Throws DataError as WarmStart() does.
+void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableStore& store);
 
 }  // namespace carole::train

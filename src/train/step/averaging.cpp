@@ -31,20 +31,21 @@ void AverageWeightsAs(collectives::Communicator& communicator, const ReplicaView
                     {optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()}, "mean of slots",
                     step);
   }
-  if (replica.averages == nullptr) return;
-  AverageBytes<T>(communicator, replica, replica.averages->shadow(0), "mean of averages", step);
+  if (replica.moving_averages == nullptr) return;
+  AverageBytes<T>(communicator, replica, replica.moving_averages->shadow(0),
+                  "mean of moving averages", step);
 }
 
 template <typename T>
-void AverageStatisticsAs(collectives::Communicator& communicator, const ReplicaView& replica,
-                         const std::vector<collectives::Range>& ranges, int64_t step) {
+void AverageRunningStatisticsAs(collectives::Communicator& communicator, const ReplicaView& replica,
+                                const std::vector<collectives::Range>& ranges, int64_t step) {
   for (const auto& [offset, count] : ranges) {
     const size_t begin = offset * sizeof(T), bytes = count * sizeof(T);
     AverageBytes<T>(communicator, replica, {replica.store.statistics_base() + begin, bytes},
                     "mean of statistics", step);
-    if (replica.averages == nullptr) continue;
-    AverageBytes<T>(communicator, replica, replica.averages->shadow(1).subspan(begin, bytes),
-                    "mean of averages", step);
+    if (replica.moving_averages == nullptr) continue;
+    AverageBytes<T>(communicator, replica, replica.moving_averages->shadow(1).subspan(begin, bytes),
+                    "mean of moving averages", step);
   }
 }
 
@@ -56,11 +57,11 @@ void AverageWeights(collectives::Communicator& communicator, const ReplicaView& 
                                        : AverageWeightsAs<float>(communicator, replica, step);
 }
 
-std::vector<collectives::Range> MovingStatistics(const VariableStore& store,
-                                                 const std::vector<int>& frozen) {
+std::vector<collectives::Range> RunningStatisticsRanges(const VariableStore& store,
+                                                        const std::vector<int>& frozen) {
   std::vector<collectives::Range> ranges;
-  for (size_t v = 0; v < store.places().size(); ++v) {
-    const VariableSlice& p = store.places()[v];
+  for (size_t v = 0; v < store.variables().size(); ++v) {
+    const VariableSlice& p = store.variables()[v];
     if (p.trainable || std::ranges::count(frozen, static_cast<int>(v)) > 0) continue;
     ranges.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
   }
@@ -76,11 +77,11 @@ std::vector<collectives::Range> MovingStatistics(const VariableStore& store,
   return joined;
 }
 
-void AverageStatistics(collectives::Communicator& communicator, const ReplicaView& replica,
-                       const std::vector<collectives::Range>& ranges, int64_t step) {
+void AverageRunningStatistics(collectives::Communicator& communicator, const ReplicaView& replica,
+                              const std::vector<collectives::Range>& ranges, int64_t step) {
   replica.store.dtype() == DType::kF64
-      ? AverageStatisticsAs<double>(communicator, replica, ranges, step)
-      : AverageStatisticsAs<float>(communicator, replica, ranges, step);
+      ? AverageRunningStatisticsAs<double>(communicator, replica, ranges, step)
+      : AverageRunningStatisticsAs<float>(communicator, replica, ranges, step);
 }
 
 }  // namespace carole::train

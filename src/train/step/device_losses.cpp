@@ -15,13 +15,13 @@ DeviceLosses::DeviceLosses(const Graph& graph, const Executable& executable, con
       communicator_(communicator),
       sums_(backend.Allocate(graph.losses().size() * sizeof(float))) {}
 
-void DeviceLosses::Collect() {
+void DeviceLosses::Accumulate() {
   const ArenaMath& math = *backend_.arena_math();
-  const bool is_begun = std::exchange(is_begun_, true);
+  const bool has_earlier_losses = std::exchange(has_micro_batch_, true);
   auto* sum = reinterpret_cast<float*>(sums_.get());
   for (const auto& [name, value] : graph_.losses()) {
     const Tensor loss = executable_.OutputMemory(value);
-    if (is_begun) {
+    if (has_earlier_losses) {
       math.Add(sum, loss.as<float>(), 1);
     } else {
       math.Copy(reinterpret_cast<std::byte*>(sum), loss.data, sizeof(float));
@@ -30,7 +30,7 @@ void DeviceLosses::Collect() {
   }
 }
 
-void DeviceLosses::Inspect(optim::Optimizer& optimizer, int64_t step) {
+void DeviceLosses::ReduceAndInspect(optim::Optimizer& optimizer, int64_t step) {
   const size_t count = graph_.losses().size();
   communicator_.AllReduce(std::span(reinterpret_cast<float*>(sums_.get()), count),
                           {.what = "losses on devices", .step = step});

@@ -1,5 +1,5 @@
-// The losses of a step where a device has them: so it finds out by itself whether the step is
-// finite, on all ranks alike. Private to TrainStep.
+// The losses of a step in device memory. The device reduces them over ranks and checks whether they
+// are finite, without the host. Used only by TrainStep.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@ namespace carole::train {
 
 class DeviceLosses {
  public:
-  // All outlive this; the graph's losses are among its outputs.
+  // All arguments must outlive this. The losses of the graph must be among its outputs.
   DeviceLosses(const Graph& graph, const Executable& executable, const Backend& backend,
                collectives::Communicator& communicator);
 
-  void BeginStep() { is_begun_ = false; }
-  // Adds those of the micro-batch that was run last.
-  void Collect();
-  // Lets the optimizer look at the sums over ranks. Collective.
-  void Inspect(optim::Optimizer& optimizer, int64_t step);
+  void BeginStep() { has_micro_batch_ = false; }
+  // Adds the losses of the micro-batch that ran last.
+  void Accumulate();
+  // Sums the losses over ranks and lets the optimizer check them: its update is not applied if a
+  // loss is not finite. Collective. Only enqueues work.
+  void ReduceAndInspect(optim::Optimizer& optimizer, int64_t step);
 
  private:
   const Graph& graph_;
   const Executable& executable_;
   const Backend& backend_;
   collectives::Communicator& communicator_;
-  DeviceMemory sums_;  // a float for each
-  bool is_begun_ = false;
+  DeviceMemory sums_;  // one float per loss
+  bool has_micro_batch_ = false;
 };
 
 }  // namespace carole::train

@@ -12,8 +12,8 @@
 namespace carole::train {
 namespace {
 
-// Those that copy for a device: as fast as memory, and the others' cores are left to decoders,
-// which threads that wait for the next copy would keep busy.
+// Number of threads that copy a batch. For a device, four threads are as fast as memory. More would
+// busy-wait for the next copy and take cores from the threads that decode images.
 int CopyThreads(const Backend& backend) {
   constexpr int kDeviceThreads = 4;
   const int all = omp_get_max_threads();
@@ -38,29 +38,29 @@ void SetWeights(int64_t valid, double row_weight, const Tensor& weights) {
 
 }  // namespace
 
-io::Batch MicroBatch(const io::Batch& batch, int64_t index, int64_t rows) {
+io::Batch SliceMicroBatch(const io::Batch& batch, int64_t index, int64_t rows) {
   const auto all_rows = static_cast<int64_t>(batch.labels.size());
-  CAROLE_CHECK(rows > 0 && (index + 1) * rows <= all_rows, "piece {} of {} rows in a batch of {}",
-               index, rows, all_rows);
+  CAROLE_CHECK(rows > 0 && (index + 1) * rows <= all_rows,
+               "micro-batch {} of {} rows in a batch of {}", index, rows, all_rows);
   const auto first = static_cast<size_t>(index * rows), count = static_cast<size_t>(rows);
-  io::Batch piece = batch;
+  io::Batch micro_batch = batch;
   const auto rows_of = [&](auto images) {
     const size_t values = images.size() / batch.labels.size();
     return images.subspan(first * values, count * values);
   };
-  piece.images = rows_of(batch.images);
-  piece.pixels = rows_of(batch.pixels);
-  piece.labels = batch.labels.subspan(first, count);
-  piece.valid = std::clamp<int64_t>(batch.valid - index * rows, 0, rows);
-  piece.first_sample = batch.first_sample + index * rows;
-  return piece;
+  micro_batch.images = rows_of(batch.images);
+  micro_batch.pixels = rows_of(batch.pixels);
+  micro_batch.labels = batch.labels.subspan(first, count);
+  micro_batch.valid = std::clamp<int64_t>(batch.valid - index * rows, 0, rows);
+  micro_batch.first_sample = batch.first_sample + index * rows;
+  return micro_batch;
 }
 
-int64_t CountMicroBatches(const io::Batch& batch, int64_t pieces) {
+int64_t CountMicroBatches(const io::Batch& batch, int64_t max_count) {
   const auto all_rows = static_cast<int64_t>(batch.labels.size());
-  const int64_t rows = all_rows / pieces;
+  const int64_t rows = all_rows / max_count;
   const int64_t most =
-      batch.most_valid >= 0 ? batch.most_valid : std::min(batch.global_valid, all_rows);
+      batch.max_valid >= 0 ? batch.max_valid : std::min(batch.global_valid, all_rows);
   return std::max<int64_t>(1, DivideUp(most, rows));
 }
 
@@ -71,8 +71,8 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes) {
   for (int32_t label : batch.labels) {
     if (label >= 0 && label < num_classes) continue;
     throw DataError(
-        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; look "
-                    "at --labels_offset and at the number of classes",
+        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; check "
+                    "--labels_offset and the number of classes",
                     batch.epoch, label, num_classes - 1));
   }
 }
@@ -86,7 +86,7 @@ void CopyImages(std::span<const float> from, const Executable& executable) {
   }
 }
 
-void CopyIn(const io::Batch& batch, double row_weight, const Executable& executable) {
+void CopyBatch(const io::Batch& batch, double row_weight, const Executable& executable) {
   const Tensor images = executable.Input("images");
   const Tensor labels = executable.Input("labels");
   const Tensor weights = executable.Input("weights");

@@ -15,13 +15,13 @@ namespace carole::train {
 namespace {
 
 struct Fault {
-  std::string place;  // "RANK:STEP:PHASE"
-  void (*happen)() = nullptr;
+  std::string where;  // "RANK:STEP:PHASE"
+  void (*inject)() = nullptr;
 };
 
 constexpr struct {
   const char* kind;
-  void (*happen)();
+  void (*inject)();
 } kFaults[] = {
     {"kill", [] { raise(SIGKILL); }},
     {"segv",
@@ -37,16 +37,16 @@ constexpr struct {
 std::optional<Fault> ReadFault() {
   const char* text = std::getenv("CAROLE_TEST_FAULT");
   if (text == nullptr) return std::nullopt;
-  const std::string words = text;
-  const size_t colon = words.rfind(':');
-  for (const auto& [kind, happen] : kFaults) {
-    if (colon != std::string::npos && words.substr(colon + 1) == kind)
-      return Fault{.place = words.substr(0, colon), .happen = happen};
+  const std::string value = text;
+  const size_t colon = value.rfind(':');
+  for (const auto& [kind, inject] : kFaults) {
+    if (colon != std::string::npos && value.substr(colon + 1) == kind)
+      return Fault{.where = value.substr(0, colon), .inject = inject};
   }
-  throw UsageError("[train] CAROLE_TEST_FAULT: got " + words + ", want RANK:STEP:PHASE:KIND");
+  throw UsageError("[train] CAROLE_TEST_FAULT: got " + value + ", want RANK:STEP:PHASE:KIND");
 }
 
-// Ranks may be threads of one process.
+// One per thread, as ranks may be threads of one process.
 thread_local PhaseObserver phase_observer;
 
 }  // namespace
@@ -59,8 +59,8 @@ void EnterPhase(collectives::Communicator& communicator, collectives::RankPhase 
   if (phase_observer) phase_observer(phase, step);
   static const std::optional<Fault> fault = ReadFault();
   if (!fault) return;
-  if (fault->place == fmt::format("{}:{}:{}", communicator.rank(), step, Name(phase)))
-    fault->happen();
+  if (fault->where == fmt::format("{}:{}:{}", communicator.rank(), step, Name(phase)))
+    fault->inject();
 }
 
 }  // namespace carole::train

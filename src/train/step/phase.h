@@ -1,5 +1,5 @@
-// What a rank is doing, step by step: for the stall reports of those who wait for it, and for tests
-// that make it fail there.
+// The phase of a step that a rank is in (input, forward, ...). Other ranks see it in their stall
+// reports, traces record it, and tests inject faults by it.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace carole::train {
 
-// Says to the other ranks that this one enters `phase` of `step` (Communicator::SetPhase).
+// Announces to the other ranks that this rank enters `phase` of `step` (Communicator::SetPhase).
 //
-// Test hook: with CAROLE_TEST_FAULT=RANK:STEP:PHASE:KIND in the environment that rank comes to its
-// end here, the first time it enters that phase of that step. PHASE is a name of RankPhase; KIND is
-// kill (SIGKILL), segv (SIGSEGV), stop (SIGSTOP), exit (exit(3)) or quit (_exit(0)). Anything else
-// in the variable throws UsageError.
+// Test hook: if the environment contains CAROLE_TEST_FAULT=RANK:STEP:PHASE:KIND, that rank fails
+// here, the first time it enters that phase of that step. PHASE is a name of RankPhase. KIND is
+// kill (SIGKILL), segv (SIGSEGV), stop (SIGSTOP), exit (exit(3)) or quit (_exit(0)).
+// Throws UsageError if the variable has another form.
 void EnterPhase(collectives::Communicator& communicator, collectives::RankPhase phase,
                 int64_t step);
 
-// Gets the phases that this thread enters from now on, as it enters them: a rank's thread has one
-// at a time. Empty: none.
+// Calls `observer` for each phase that this thread enters from now on. A thread has one observer at
+// a time; an empty one removes it.
 using PhaseObserver = std::function<void(collectives::RankPhase phase, int64_t step)>;
 void SetPhaseObserver(PhaseObserver observer);
 

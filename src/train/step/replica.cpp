@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/ranks/fact_check.h"
 #include "collectives/ranks/rank_local_work.h"
+#include "collectives/ranks/settings_check.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/precision.h"
@@ -18,10 +18,10 @@
 namespace carole::train {
 namespace {
 
-// By place.
+// Returns the segments of the weights arena that have L2 regularization, in ascending order.
 std::vector<Segment> RegularizedSegments(const VariableStore& store) {
   std::vector<Segment> segments;
-  for (const VariableSlice& p : store.places()) {
+  for (const VariableSlice& p : store.variables()) {
     if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
   }
   std::sort(segments.begin(), segments.end(),
@@ -42,7 +42,7 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
   Differentiate(*graph);
   FuseGradients(*graph, backend);
   StoreActivationsAs(backend.activation_dtype(), *graph);
-  // A rank whose cache lacks the plans of kernels looks for them, which may take minutes.
+  // A rank without cached kernel plans searches for the fastest ones, which may take minutes.
   collectives::RunRankLocal(communicator, "plans", [&] {
     executable = options.activation_bytes == 0
                      ? std::make_unique<Executable>(*graph, backend)
@@ -56,7 +56,7 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
   if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
 }
 
-// What ranks sum on the host lies in memory that they share.
+// Gradients that ranks reduce on the host are in the communicator's shared memory.
 void Replica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
                         const StepOptions& options) {
   RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
@@ -70,25 +70,28 @@ void Replica::MakeStore(const Backend& backend, collectives::Communicator& commu
   store = executable->MakeStore(allocate_gradients);
 }
 
-// Gradients and weights travel in the kernels' own layouts.
+// Ranks exchange gradients and weights in the layouts that their kernels chose. So all ranks must
+// have the same layouts.
 void Replica::CheckLayouts(collectives::Communicator& communicator) const {
   const std::vector<uint64_t> all =
       AllGather(communicator, executable->LayoutHash(), {.what = "layouts"});
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ConfigError(
-        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
-                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
-                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
+        fmt::format("[train] layouts: rank {} uses other memory layouts for weights than rank 0: "
+                    "got plan {:016x}, want {:016x}; start all ranks with the same program and "
+                    "flags on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA to one value on all",
                     rank, all[rank], all[0]));
   }
 }
 
-// What is computed again depends on the memory that there is, and batch norms meet in their order.
+// With SyncBN, ranks communicate in the order in which their kernels run. Activation recomputation
+// changes that order, and it depends on the available memory. So it must be the same on all ranks.
 void Replica::CheckSchedule(collectives::Communicator& communicator) const {
   collectives::CheckSettingsMatch(
-      communicator, {{"order of kernels (--sync_batch_norm wants one --activation_memory for all)",
-                      fmt::format("hash {:016x}", executable->ScheduleHash())}});
+      communicator,
+      {{"order of kernels (--sync_batch_norm needs the same --activation_memory on all ranks)",
+        fmt::format("hash {:016x}", executable->ScheduleHash())}});
 }
 
 void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) {
@@ -103,7 +106,7 @@ void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) 
 }
 
 void Replica::MakeAverages(const Backend& backend, double decay) {
-  averages = std::make_unique<optim::MovingAverages>(
+  moving_averages = std::make_unique<optim::MovingAverages>(
       decay, store->dtype(),
       std::vector{std::span(store->weights_base(), store->weights_bytes()),
                   std::span(store->statistics_base(), store->statistics_bytes())},
@@ -114,7 +117,7 @@ double Replica::FrozenLoss() {
   if (frozen_loss_) return *frozen_loss_;
   double squares = 0;
   for (int v : frozen) {
-    const VariableSlice& p = store->places()[v];
+    const VariableSlice& p = store->variables()[v];
     if (!p.l2_regularized) continue;
     std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
     store->ReadFrom(store->statistics_base(), v, std::span<double>(values));

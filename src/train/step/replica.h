@@ -1,5 +1,5 @@
-// The replica of one rank, made for a backend from the graph of a net: plan, weights, gradients,
-// optimizer.
+// The replica of one rank: a rank's copy of the net, made from its graph for a backend. It consists
+// of the compiled plan, weights, gradients and optimizer.
 #pragma once
 
 #include <memory>
@@ -17,26 +17,27 @@
 
 namespace carole::train {
 
-// References to it: ReplicaView (state.h).
+// Owns the replica. ReplicaView (state.h) holds references to its parts.
 class Replica {
  public:
-  // `graph`: forward part and losses; it is fused and differentiated here. Backend and communicator
-  // outlive this. Collective. Throws as TrainStep does.
+  // `graph` holds the forward part and the losses; the constructor fuses and differentiates it.
+  // Backend and communicator must outlive this. Collective. Throws as TrainStep's constructor does.
   Replica(std::unique_ptr<Graph> graph, const Backend& backend,
           collectives::Communicator& communicator, const StepOptions& options);
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  // Over frozen variables, which would be trainable: their share of the regularization loss.
+  // Returns the part of the regularization loss that comes from frozen variables. They do not
+  // change, so it is computed once.
   double FrozenLoss();
 
   const std::unique_ptr<Graph> graph;
-  const std::vector<int> frozen;  // indexes into the store's places
+  const std::vector<int> frozen;  // frozen variables, as indexes into the store
   std::unique_ptr<Executable> executable;
-  std::unique_ptr<collectives::Arena> gradients;  // null where a device holds them
+  std::unique_ptr<collectives::CommArena> gradients;  // null if a device holds them
   std::unique_ptr<VariableStore> store;
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::unique_ptr<optim::MovingAverages> averages;  // null where none are kept
+  std::unique_ptr<optim::MovingAverages> moving_averages;  // null if none are kept
   LossScale loss_scale;
 
  private:

@@ -14,21 +14,21 @@
 namespace carole::train {
 namespace {
 
-// One hash for each variable of each arena, the weights first.
-class Hashes {
+// The hashes of a replica: one for each variable of each arena, those of the weights first.
+class ReplicaHashes {
  public:
-  Hashes(const ReplicaView& replica, std::span<const int> frozen) : store_(replica.store) {
+  ReplicaHashes(const ReplicaView& replica, std::span<const int> frozen) : store_(replica.store) {
     std::vector<int> trainable;
-    for (size_t v = 0; v < store_.places().size(); ++v) {
-      if (store_.places()[v].trainable) trainable.push_back(static_cast<int>(v));
+    for (size_t v = 0; v < store_.variables().size(); ++v) {
+      if (store_.variables()[v].trainable) trainable.push_back(static_cast<int>(v));
     }
     Add(store_.weights_base(), trainable, "");
     for (size_t s = 0; s < replica.optimizer.slots().size(); ++s) {
       Add(replica.optimizer.slot(static_cast<int>(s)), trainable,
           "/" + replica.optimizer.slots()[s].name);
     }
-    if (replica.averages != nullptr) {
-      Add(replica.averages->shadow(0).data(), trainable, kAverageSuffix);
+    if (replica.moving_averages != nullptr) {
+      Add(replica.moving_averages->shadow(0).data(), trainable, kMovingAverageSuffix);
     }
     if (!frozen.empty()) Add(store_.statistics_base(), frozen, "");
   }
@@ -41,11 +41,11 @@ class Hashes {
     return sum;
   }
 
-  // "a/weights", "a/weights/Momentum"
+  // Returns the name of the tensor with this hash: "a/weights" or "a/weights/Momentum".
   std::string NameOf(size_t index) const {
     for (const ParameterArena& arena : arenas_) {
       if (index < arena.variables.size())
-        return store_.places()[arena.variables[index]].name + arena.suffix;
+        return store_.variables()[arena.variables[index]].name + arena.suffix;
       index -= arena.variables.size();
     }
     return "?";
@@ -54,16 +54,16 @@ class Hashes {
  private:
   struct ParameterArena {
     std::vector<int> variables;
-    std::string suffix;  // of their names
+    std::string suffix;  // of the names of its tensors
   };
 
   void Add(const std::byte* arena, std::span<const int> variables, const std::string& suffix) {
     arenas_.push_back({{variables.begin(), variables.end()}, suffix});
     const auto* floats = reinterpret_cast<const float*>(arena);
-    std::vector<Segment> ranges;  // of floats, as whose bits other types are taken, too
+    std::vector<Segment> ranges;  // in floats; the bytes of other types are hashed as floats, too
     const auto floats_in_one = static_cast<int64_t>(SizeOf(store_.dtype()) / sizeof(float));
     for (int v : variables) {
-      const VariableSlice& p = store_.places()[v];
+      const VariableSlice& p = store_.variables()[v];
       ranges.push_back({p.offset * floats_in_one, (p.offset + p.count) * floats_in_one});
     }
     if (const ArenaMath* math = store_.backend().arena_math()) {
@@ -89,7 +89,7 @@ bool AllEqual(std::span<const uint64_t> values) {
 void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& replica,
                    std::span<const int> frozen, int64_t step) {
   if (communicator.size() == 1) return;
-  const Hashes hashes(replica, frozen);
+  const ReplicaHashes hashes(replica, frozen);
   const uint64_t sum = hashes.Sum();
   const collectives::Tag tag{.what = "audit", .step = step};
   if (AllEqual(AllGather(communicator, sum, tag))) return;
@@ -100,9 +100,9 @@ void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& r
     for (size_t at = i; at < all.size(); at += num_hashes) values.push_back(all[at]);
     if (AllEqual(values)) continue;
     throw CommError(fmt::format(
-        "[audit] {}: replicas differ at step {}: {}; memory or network of the odd ranks is "
-        "suspect, the last checkpoint is good",
-        hashes.NameOf(i), step, collectives::DescribeOdd(communicator, values)));
+        "[audit] {}: replicas differ at step {}: {}; check memory and network of the ranks that "
+        "differ; the last checkpoint is good",
+        hashes.NameOf(i), step, collectives::DescribeDifferingRanks(communicator, values)));
   }
 }
 

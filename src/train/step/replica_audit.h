@@ -1,4 +1,4 @@
-// Finds the rank whose weights or slots have changed by themselves: memory that lost a bit, a sum
+// Finds a rank whose replica has diverged silently: through a bit flip in memory, or a reduction
 // that went wrong.
 #pragma once
 
@@ -10,11 +10,12 @@
 
 namespace carole::train {
 
-// Compares hashes of all weights, slots and moving averages over ranks, and of `frozen` variables
-// (indexes into the store's places), which no sum would show to differ: one number of each rank,
-// and only when these differ one for each variable. Throws CommError that names the first variable
-// that differs, whether in its weights or in a slot, and the ranks in the minority; where no value
-// has a majority, all that there are. Collective.
+// Compares the hashes of all weights, slots and moving averages over ranks. It also compares the
+// `frozen` variables (indexes into the store): their gradients are never reduced, so nothing else
+// would show a difference. Each rank sends one number; only if these differ, one number per
+// variable. Collective.
+// Throws CommError that names the first variable that differs (its weights or a slot) and the ranks
+// in the minority. If no value has a majority, it names all ranks.
 void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& replica,
                    std::span<const int> frozen, int64_t step);
 

@@ -13,11 +13,11 @@
 namespace carole::train {
 namespace {
 
-// What one rank found.
+// What is not finite on one rank. Trivially copyable, as ranks exchange it.
 struct Finding {
   double loss = 0;
-  int32_t weight = -1;    // variable
-  int32_t gradient = -1;  // variable
+  int32_t weight = -1;    // first variable with such a weight; -1: none
+  int32_t gradient = -1;  // first variable with such a gradient; -1: none
 };
 
 template <typename T>
@@ -26,12 +26,12 @@ bool AreFinite(const std::byte* values, int64_t count) {
   return std::all_of(begin, begin + count, [](T x) { return std::isfinite(x); });
 }
 
-std::string Describe(const Finding& finding, const std::vector<VariableSlice>& places) {
+std::string Describe(const Finding& finding, const std::vector<VariableSlice>& variables) {
   std::string text;
   auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (!std::isfinite(finding.loss)) add(fmt::format("loss {}", finding.loss));
-  if (finding.weight >= 0) add("weights of " + places[finding.weight].name);
-  if (finding.gradient >= 0) add("gradient of " + places[finding.gradient].name);
+  if (finding.weight >= 0) add("weights of " + variables[finding.weight].name);
+  if (finding.gradient >= 0) add("gradient of " + variables[finding.gradient].name);
   return text;
 }
 
@@ -39,7 +39,7 @@ std::string Describe(const Finding& finding, const std::vector<VariableSlice>& p
 
 StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen)
     : store_(store),
-      statistics_(MovingStatistics(store, frozen)),
+      statistics_(RunningStatisticsRanges(store, frozen)),
       saved_(store.backend().Allocate(store.statistics_bytes())) {}
 
 void StepGuard::Copy(std::byte* to, const std::byte* from) const {
@@ -50,11 +50,11 @@ void StepGuard::Copy(std::byte* to, const std::byte* from) const {
   }
 }
 
-void StepGuard::Save() const { Copy(saved_.get(), store_.statistics_base()); }
+void StepGuard::SaveStatistics() const { Copy(saved_.get(), store_.statistics_base()); }
 
-void StepGuard::Restore() const { Copy(store_.statistics_base(), saved_.get()); }
+void StepGuard::RestoreStatistics() const { Copy(store_.statistics_base(), saved_.get()); }
 
-void StepGuard::RestoreUnless(const bool* applied) const {
+void StepGuard::RestoreStatisticsUnless(const bool* applied) const {
   const std::span<float> statistics = store_.statistics<float>();
   const auto* saved = reinterpret_cast<const float*>(saved_.get());
   for (const auto& [offset, count] : statistics_) {
@@ -63,30 +63,31 @@ void StepGuard::RestoreUnless(const bool* applied) const {
   }
 }
 
-int StepGuard::FirstBad(const std::vector<int>& variables, std::byte* arena) const {
+int StepGuard::FirstNonFinite(const std::vector<int>& variables, std::byte* arena) const {
   const size_t element = SizeOf(store_.dtype());
   const HostView view(store_.backend(), arena, store_.weights_bytes());
   const bool f64 = store_.dtype() == DType::kF64;
   for (int v : variables) {
-    const VariableSlice& p = store_.places()[v];
+    const VariableSlice& p = store_.variables()[v];
     const std::byte* begin = view.as<std::byte>().data() + static_cast<size_t>(p.offset) * element;
     if (!(f64 ? AreFinite<double>(begin, p.count) : AreFinite<float>(begin, p.count))) return v;
   }
   return -1;
 }
 
-std::string StepGuard::Blame(double local_loss, collectives::Communicator& communicator) const {
+std::string StepGuard::DescribeNonFinite(double local_loss,
+                                         collectives::Communicator& communicator) const {
   const std::vector<int>& variables = store_.ready_order();
   const Finding mine{.loss = local_loss,
-                     .weight = FirstBad(variables, store_.weights_base()),
-                     .gradient = FirstBad(variables, store_.gradients_base())};
+                     .weight = FirstNonFinite(variables, store_.weights_base()),
+                     .gradient = FirstNonFinite(variables, store_.gradients_base())};
   const std::vector<Finding> all = AllGather(communicator, mine, {.what = "findings"});
   std::string text;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const std::string words = Describe(all[rank], store_.places());
-    if (!words.empty()) text += fmt::format("{}rank {}: {}", text.empty() ? "" : "; ", rank, words);
+    const std::string found = Describe(all[rank], store_.variables());
+    if (!found.empty()) text += fmt::format("{}rank {}: {}", text.empty() ? "" : "; ", rank, found);
   }
-  return text.empty() ? "the sum of the ranks' finite gradients" : text;
+  return text.empty() ? "the sum of gradients over ranks (each rank's own are finite)" : text;
 }
 
 }  // namespace carole::train

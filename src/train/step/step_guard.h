@@ -1,5 +1,5 @@
-// Guards a training step against infinities and NaN: what a step that is not applied must not leave
-// behind, and who is to blame.
+// Guards a training step against infinities and NaN. If the step is skipped, it restores the
+// running statistics and describes which rank and variable caused it.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,32 @@ namespace carole::train {
 
 class StepGuard {
  public:
-  // `frozen` lists variables (indexes into places) that lie among the statistics but never change.
-  // The store outlives this.
+  // `frozen` lists variables (indexes into the store) that are in the statistics arena but never
+  // change. The store must outlive this.
   StepGuard(const VariableStore& store, const std::vector<int>& frozen);
 
-  // Before the step: keeps the moving statistics, which the forward pass changes. Cheap.
-  void Save() const;
-  // Puts them back.
-  void Restore() const;
-  // On a device: does so unless the flag, in its memory, is set when it comes to this.
-  void RestoreUnless(const bool* applied) const;
+  // Saves the running statistics, which the forward pass changes. Call it before the step. Cheap.
+  void SaveStatistics() const;
+  // Restores the running statistics.
+  void RestoreStatistics() const;
+  // Does the same on a device, unless *applied is true when the device gets here. The flag is in
+  // device memory.
+  void RestoreStatisticsUnless(const bool* applied) const;
 
-  // Which ranks have a loss, weights or gradients that are not finite, in words: "rank 1: loss nan,
-  // gradient of net/conv/weights". The gradients must be this rank's own, not sums; where all are
-  // finite, their sum over the ranks was not. Collective; the same text on every rank.
-  std::string Blame(double local_loss, collectives::Communicator& communicator) const;
+  // Describes which ranks have a loss, weights or gradients that are not finite: "rank 1: loss nan,
+  // gradient of net/conv/weights". The gradients in the store must be this rank's own, not reduced
+  // ones. If all of them are finite, their sum over the ranks was not, and the text says so.
+  // Collective; returns the same text on every rank.
+  std::string DescribeNonFinite(double local_loss, collectives::Communicator& communicator) const;
 
  private:
-  // The first that is not finite, as an index into places; -1: none.
-  int FirstBad(const std::vector<int>& variables, std::byte* arena) const;
+  // Returns the first of these variables with a value in `arena` that is not finite; -1: none.
+  int FirstNonFinite(const std::vector<int>& variables, std::byte* arena) const;
   void Copy(std::byte* to, const std::byte* from) const;
 
   const VariableStore& store_;
   const std::vector<collectives::Range> statistics_;
-  DeviceMemory saved_;  // of the form of all statistics
+  DeviceMemory saved_;  // same layout as the statistics arena
 };
 
 }  // namespace carole::train

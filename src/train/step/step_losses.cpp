@@ -9,7 +9,7 @@
 
 namespace carole::train {
 
-// Its loss comes after those of auxiliary heads.
+// The loss of the main head comes after those of auxiliary heads.
 ValueId StepLosses::LogitsOf(const Graph& graph) {
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
     if (node->kind == OpKind::kSoftmaxCrossEntropy) return node->inputs[0];
@@ -29,82 +29,83 @@ StepLosses::StepLosses(const Graph& graph, const Executable& executable, const B
 }
 
 void StepLosses::BeginStep() {
-  num_pieces_ = 0;
+  num_micro_batches_ = 0;
   is_open_ = false;
-  local_.clear();
+  local_losses_.clear();
   correct_ = 0;
 }
 
-void StepLosses::BeginPiece(const io::Batch& piece, double scale) {
-  if (num_pieces_ == pieces_.size()) pieces_.emplace_back();
-  Piece& next = pieces_[num_pieces_++];
-  next.batch = piece;
+void StepLosses::BeginMicroBatch(const io::Batch& micro_batch, double scale) {
+  if (num_micro_batches_ == micro_batches_.size()) micro_batches_.emplace_back();
+  MicroBatchLosses& next = micro_batches_[num_micro_batches_++];
+  next.batch = micro_batch;
   next.scale = scale;
   is_open_ = true;
 }
 
-void StepLosses::CountCorrect(const Piece& piece, std::span<const double> logits) {
-  for (int64_t row = 0; row < piece.batch.valid; ++row) {
+void StepLosses::CountCorrect(const MicroBatchLosses& micro_batch, std::span<const double> logits) {
+  for (int64_t row = 0; row < micro_batch.batch.valid; ++row) {
     const auto first = logits.begin() + row * num_classes_;
-    correct_ += std::max_element(first, first + num_classes_) - first == piece.batch.labels[row];
+    correct_ +=
+        std::max_element(first, first + num_classes_) - first == micro_batch.batch.labels[row];
   }
 }
 
-void StepLosses::ReadHost(Piece& piece) {
-  piece.losses.clear();
+void StepLosses::ReadHost(MicroBatchLosses& micro_batch) {
+  micro_batch.losses.clear();
   for (size_t i = 0; i + 1 < values_.size(); ++i)
-    piece.losses.push_back(executable_.Output(values_[i])[0] / piece.scale);
-  CountCorrect(piece, executable_.Output(values_.back()));
+    micro_batch.losses.push_back(executable_.Output(values_[i])[0] / micro_batch.scale);
+  CountCorrect(micro_batch, executable_.Output(values_.back()));
 }
 
-// What a backend writes for the host is fp32 and plain.
-void StepLosses::ReadDevice(Piece& piece) {
+// A backend's downloads are fp32 and row-major.
+void StepLosses::ReadDevice(MicroBatchLosses& micro_batch) {
   const auto floats = [&](size_t i) {
-    return reinterpret_cast<const float*>(piece.downloads[i]->Wait());
+    return reinterpret_cast<const float*>(micro_batch.downloads[i]->Wait());
   };
-  piece.losses.clear();
+  micro_batch.losses.clear();
   for (size_t i = 0; i + 1 < values_.size(); ++i)
-    piece.losses.push_back(floats(i)[0] / piece.scale);
+    micro_batch.losses.push_back(floats(i)[0] / micro_batch.scale);
   const float* logits = floats(values_.size() - 1);
-  const int64_t count = piece.batch.valid * num_classes_;
-  CountCorrect(piece, std::vector<double>(logits, logits + count));
+  const int64_t count = micro_batch.batch.valid * num_classes_;
+  CountCorrect(micro_batch, std::vector<double>(logits, logits + count));
 }
 
-void StepLosses::EndPiece() {
+void StepLosses::EndMicroBatch() {
   if (!std::exchange(is_open_, false)) return;
-  Piece& piece = pieces_[num_pieces_ - 1];
-  if (backend_.on_host()) return ReadHost(piece);
-  piece.downloads.resize(values_.size());
+  MicroBatchLosses& micro_batch = micro_batches_[num_micro_batches_ - 1];
+  if (backend_.on_host()) return ReadHost(micro_batch);
+  micro_batch.downloads.resize(values_.size());
   for (size_t i = 0; i < values_.size(); ++i)
-    executable_.BeginOutput(values_[i], piece.downloads[i]);
+    executable_.BeginOutput(values_[i], micro_batch.downloads[i]);
 }
 
-double StepLosses::Finish() {
-  EndPiece();
-  if (local_.empty()) {
-    sums_.Clear();
-    for (size_t i = 0; i < num_pieces_; ++i) {
-      if (!backend_.on_host()) ReadDevice(pieces_[i]);
-      if (i + 1 < num_pieces_) sums_.Add(pieces_[i].losses);
+double StepLosses::FinishLocal() {
+  EndMicroBatch();
+  if (local_losses_.empty()) {
+    sum_.Clear();
+    for (size_t i = 0; i < num_micro_batches_; ++i) {
+      if (!backend_.on_host()) ReadDevice(micro_batches_[i]);
+      if (i + 1 < num_micro_batches_) sum_.Add(micro_batches_[i].losses);
     }
-    local_ = pieces_[num_pieces_ - 1].losses;
-    sums_.Finish(0, local_);
+    local_losses_ = micro_batches_[num_micro_batches_ - 1].losses;
+    sum_.Finish(0, local_losses_);
   }
-  return std::accumulate(local_.begin(), local_.end(), 0.0);
+  return std::accumulate(local_losses_.begin(), local_losses_.end(), 0.0);
 }
 
-void StepLosses::Send(const Message& message) {
+void StepLosses::BeginAllReduce(const Message& message) {
   const auto global_valid = static_cast<double>(message.global_valid);
   size_t i = 0;
-  for (double loss : local_) message_[i++] = loss * message.share;
+  for (double loss : local_losses_) message_[i++] = loss * message.loss_weight;
   message_[i++] = correct_ / global_valid;
-  message_[i++] = message.ask_stop;
-  message_[i] = message.ask_save;
+  message_[i++] = message.request_stop;
+  message_[i] = message.request_save;
   in_flight_ =
       communicator_.AllReduceAsync(std::span(message_), {.what = "losses", .step = message.step});
 }
 
-StepLosses::Sums StepLosses::Wait() {
+StepLosses::GlobalLosses StepLosses::WaitForAllReduce() {
   std::exchange(in_flight_, nullptr)->Wait();
   const size_t num_losses = message_.size() - 3;
   return {.losses = std::span(message_).first(num_losses),

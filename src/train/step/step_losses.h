@@ -1,13 +1,18 @@
-// The losses of a step: of a rank's micro-batches, and over all ranks, with what else ranks tell
-// each other in each step.
+// The losses of a step: sums them over the micro-batches of a rank, then over all ranks. The same
+// all-reduce carries the number of correct predictions and the ranks' requests to stop or to save.
 //
 //   losses.BeginStep();
-//   for each micro-batch: losses.BeginPiece(piece, loss_scale); run; losses.EndPiece();
-//   losses.Finish();
-//   losses.Send(…);
-//   const auto sums = losses.Wait();
+//   for each micro-batch {
+//     losses.BeginMicroBatch(micro_batch, loss_scale);
+//     ...  // run the kernels
+//     losses.EndMicroBatch();
+//   }
+//   losses.FinishLocal();
+//   losses.BeginAllReduce(message);
+//   const auto global = losses.WaitForAllReduce();
 //
-// The host reads a device's only in Finish(), by when it may have been given the next step.
+// Losses in device memory are read by the host only in FinishLocal(). By then the device may
+// already have been given the next step.
 #pragma once
 
 #include <memory>
@@ -22,70 +27,74 @@
 
 namespace carole::train {
 
+// The losses of one step in flight. One thread uses it.
 class StepLosses {
  public:
-  // All outlive this; the graph's losses and LogitsOf(graph) are among its outputs.
+  // All arguments must outlive this. The losses of the graph and LogitsOf(graph) must be among its
+  // outputs.
   StepLosses(const Graph& graph, const Executable& executable, const Backend& backend,
              collectives::Communicator& communicator);
 
-  // The logits of the main head.
+  // Returns the logits (N,K) of the main classifier head.
   static ValueId LogitsOf(const Graph& graph);
   int64_t num_classes() const { return num_classes_; }
 
   void BeginStep();
-  // The micro-batch that is run next, its loss multiplied by `scale`. The batch's memory stays
-  // until Finish().
-  void BeginPiece(const io::Batch& piece, double scale);
-  // Takes its losses and logits: its forward pass is done, or a device will have done it before
-  // anything that is asked for from now on. Does nothing when they were taken.
-  void EndPiece();
-  // EndPiece(); waits for a device. The sum of all losses over all pieces, of this rank.
-  double Finish();
+  // Announces the micro-batch that runs next; its loss is multiplied by `scale`. The memory of the
+  // batch must stay valid until FinishLocal().
+  void BeginMicroBatch(const io::Batch& micro_batch, double scale);
+  // Reads the losses and logits of the micro-batch, or enqueues their download from a device. Call
+  // it after its forward pass was run or enqueued. A second call does nothing.
+  void EndMicroBatch();
+  // Calls EndMicroBatch() and waits for a device. Returns the sum of all losses of this rank over
+  // all micro-batches.
+  double FinishLocal();
 
+  // What a rank contributes to the all-reduce, in addition to its losses and correct predictions.
   struct Message {
     int64_t step = 0;
-    double share = 1;  // of the losses that count
-    int64_t global_valid = 1;
-    bool ask_stop = false;
-    bool ask_save = false;
+    double loss_weight = 1;    // factor of this rank's losses
+    int64_t global_valid = 1;  // valid samples of all ranks
+    bool request_stop = false;
+    bool request_save = false;
   };
-  // To all ranks, after Finish().
-  void Send(const Message& message);
-  bool is_sent() const { return in_flight_ != nullptr; }
+  // Starts the all-reduce. Call it after FinishLocal(). Collective.
+  void BeginAllReduce(const Message& message);
+  bool is_reducing() const { return in_flight_ != nullptr; }
 
-  // Over all ranks; valid until the next Wait().
-  struct Sums {
+  // The results over all ranks; the span is valid until the next all-reduce of this object.
+  struct GlobalLosses {
     std::span<const double> losses;  // in the order of graph.losses()
-    double accuracy = 0;             // share of the step's samples that were right
-    bool stop = false;               // some rank asked for it
-    bool save = false;
+    double accuracy = 0;             // correct predictions divided by samples
+    bool stop = false;               // some rank requested it
+    bool save = false;               // some rank requested it
   };
-  Sums Wait();
+  GlobalLosses WaitForAllReduce();
 
  private:
-  struct Piece {
+  struct MicroBatchLosses {
     io::Batch batch;
     double scale = 1;
-    std::vector<double> losses;                        // on a host
-    std::vector<std::unique_ptr<Download>> downloads;  // on a device: losses, logits
+    std::vector<double> losses;                        // in host memory
+    std::vector<std::unique_ptr<Download>> downloads;  // from a device: losses, then logits
   };
 
-  void ReadHost(Piece& piece);
-  void ReadDevice(Piece& piece);
-  void CountCorrect(const Piece& piece, std::span<const double> logits);
+  void ReadHost(MicroBatchLosses& micro_batch);
+  void ReadDevice(MicroBatchLosses& micro_batch);
+  void CountCorrect(const MicroBatchLosses& micro_batch, std::span<const double> logits);
 
   const Executable& executable_;
   const Backend& backend_;
   collectives::Communicator& communicator_;
   std::vector<ValueId> values_;  // losses, then logits
   const int64_t num_classes_;
-  std::vector<Piece> pieces_;  // kept from step to step
-  size_t num_pieces_ = 0;
-  bool is_open_ = false;         // the last piece
-  PairwiseSum<double> sums_;     // of micro-batches
-  std::vector<double> local_;    // of this rank; empty until all are read
-  double correct_ = 0;           // samples of this rank
-  std::vector<double> message_;  // losses; samples that were right; ranks that ask to stop, to save
+  std::vector<MicroBatchLosses> micro_batches_;  // reused in every step
+  size_t num_micro_batches_ = 0;
+  bool is_open_ = false;              // between BeginMicroBatch() and EndMicroBatch()
+  PairwiseSum<double> sum_;           // over micro-batches
+  std::vector<double> local_losses_;  // sums of this rank; empty until all losses are read
+  double correct_ = 0;                // correct predictions of this rank
+  std::vector<double> message_;       // losses, accuracy, number of stop and of save requests
   std::unique_ptr<collectives::Pending> in_flight_;
 };
 

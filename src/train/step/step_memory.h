@@ -1,4 +1,4 @@
-// Whether a step fits into the memory of a rank.
+// Checks whether a step fits into the memory of a rank.
 #pragma once
 
 #include "src/backend/backend.h"
@@ -7,13 +7,15 @@
 
 namespace carole::train {
 
-// Bytes of weights, gradients, slots and all that belongs to them (StepOptions::num_arenas()), of
-// statistics, and of what `graph` says is frozen.
+// Returns the bytes of a rank's state: weights, gradients, slots and everything else of their size
+// (StepOptions::CountParameterArenas()), running statistics, and the variables that are frozen in
+// `graph`.
 size_t StateBytes(const Graph& graph, const StepOptions& options);
 
-// Throws ConfigError that says what is needed and free, and the largest batch that fits; on a host
-// warns of it, as the system may yet find memory, or end the rank without a word. Does nothing
-// where what is free is not known. activation_bytes: of the plan.
+// Checks that state, activations (`activation_bytes`, from the plan) and the next batch fit into
+// the free memory. Does nothing if the amount of free memory is unknown. For a device, throws
+// ConfigError that says what is needed and free, and the largest batch that fits. On a host it logs
+// a warning instead: the system may find more memory, or kill the rank without a message.
 void RequireMemory(const Backend& backend, const Graph& graph, size_t activation_bytes,
                    const StepOptions& options);
 

@@ -6,20 +6,21 @@
 
 namespace carole::train {
 
-size_t StepOptions::num_arenas() const {
+size_t StepOptions::CountParameterArenas() const {
   const size_t slots = optim::FindOptimizer(optimizer).plan(optimizer_options).slots.size();
-  const int sums = std::bit_width(static_cast<uint64_t>(accumulation_steps - 1));  // PairwiseSum's
+  // PairwiseSum keeps one partial sum per level of its tree.
+  const int sums = std::bit_width(static_cast<uint64_t>(accumulation_steps - 1));
   return 2 + slots + (moving_average_decay != 0 ? 1 : 0) + static_cast<size_t>(sums);
 }
 
 void StepOptions::Check() const {
-  if (reproducible && (sync_batch_norm || is_local())) {
+  if (reproducible && (sync_batch_norm || MinimizesLocalLoss())) {
     throw UsageError(
-        "[train] --reproducible: got --sync_batch_norm, --reduction or --local_sgd_steps beside "
-        "it, want none: each shard is normalized by itself and gradients are summed");
+        "[train] --reproducible: got --sync_batch_norm, --reduction or --local_sgd_steps as well, "
+        "want none of these: each shard is normalized separately and gradients are summed");
   }
   if (reduction != collectives::Reduction::kSum && local_sgd_steps > 0)
-    throw UsageError("[train] --local_sgd_steps: got --reduction beside it, want one of the two");
+    throw UsageError("[train] --local_sgd_steps: got --reduction as well, want only one of them");
 }
 
 }  // namespace carole::train

@@ -1,4 +1,4 @@
-// How a rank trains: what TrainStep and its replica are made for.
+// The options of training steps: TrainStep and its replica are made from them.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,49 @@
 namespace carole::train {
 
 struct StepOptions {
-  size_t activation_bytes = 0;        // most that activations may take (CompileWithin); 0: any
-  std::optional<size_t> host_memory;  // bytes for each rank of a host; is warned of more
+  size_t activation_bytes = 0;              // budget for activations (CompileWithin); 0: no limit
+  std::optional<size_t> host_memory_bytes;  // per rank; a step that needs more causes a warning
   std::string optimizer = "rmsprop";
   optim::OptimizerOptions optimizer_options;
   double moving_average_decay = 0;            // of all variables; 0: none are kept
   std::vector<std::string> trainable_scopes;  // see FreezeOutside(); empty: all
   collectives::BucketOptions buckets;
-  bool tune_buckets = false;  // in the first steps, for the fastest ones (bucket_tuner.h)
-  // Micro-batches of a step: batches hold so many times the graph's rows.
+  bool tune_buckets = false;  // measure bucket sizes in the first steps and keep the fastest
+  // Number of micro-batches per step (gradient accumulation). A batch has this many times the rows
+  // of the graph.
   int64_t accumulation_steps = 1;
-  bool sync_batch_norm = false;  // batch statistics are those of all ranks' rows
-  // After each step moving statistics are the mean over ranks; false: each rank keeps its own, as
-  // TF-Slim's replicas do.
+  bool sync_batch_norm = false;  // SyncBN: batch statistics are computed over the rows of all ranks
+  // If true, running statistics are averaged over ranks after each step. If false, each rank keeps
+  // its own, as TF-Slim's clones do.
   bool average_statistics = true;
-  bool reproducible = false;  // micro-batches are shards, powers of two of them (reproducible.h)
-  // How ranks' gradients become one. Adasum takes those of each rank's own mean loss.
+  bool reproducible = false;  // micro-batches are shards; see src/train/reduction/reproducible.h
+  // How gradients are reduced over ranks. Adasum combines the gradients of each rank's own mean
+  // loss.
   collectives::Reduction reduction = collectives::Reduction::kSum;
-  // Local SGD: each rank steps by the gradient of its own mean loss, and weights and slots are
-  // averaged every so many steps. 0: gradients are reduced in each step.
+  // Local SGD: each rank applies the gradient of its own mean loss. Weights and slots are averaged
+  // over ranks each time this many steps are done. 0: gradients are reduced in every step.
   int64_t local_sgd_steps = 0;
   LossScaleOptions loss_scale;
-  int64_t audit_every_n_steps = 0;  // of replicas (replica_audit.h); 0: never
-  bool replay = true;               // a device's kernels where they can be recorded (step_replay.h)
-  // Lets the communicator sum what the backend holds, where that is not on_host(); several ranks
-  // need it there. Collective.
+  int64_t audit_every_n_steps = 0;  // check that replicas are equal (replica_audit.h); 0: never
+  bool replay = true;               // use CUDA graph replay if possible (step_replay.h)
+  // Prepares the communicator to reduce device memory. Collective. Needed by several ranks whose
+  // backend is not on_host().
   std::function<void()> connect_devices;
 
-  // Whether each rank minimizes its own mean loss.
-  bool is_local() const { return local_sgd_steps > 0 || reduction != collectives::Reduction::kSum; }
-  // As large as all that is trained: weights, gradients, slots, moving averages, sums of
-  // micro-batches.
-  size_t num_arenas() const;
-  // Throws UsageError for options that do not go together.
+  // Returns true if each rank minimizes its own mean loss, not that of the global batch.
+  bool MinimizesLocalLoss() const {
+    return local_sgd_steps > 0 || reduction != collectives::Reduction::kSum;
+  }
+  // Returns the number of arenas that have the size of all trainable variables: weights, gradients,
+  // optimizer slots, moving averages, and partial sums over micro-batches.
+  size_t CountParameterArenas() const;
+  // Throws UsageError if options contradict each other.
   void Check() const;
-  // Adasum, and sums whose order is the same for any number of ranks.
-  bool needs_host() const { return reproducible || reduction != collectives::Reduction::kSum; }
+  // Returns true if gradients must be reduced on the host even if a device computes them: for
+  // Adasum, and for sums whose order is the same for any number of ranks.
+  bool NeedsHostReduction() const {
+    return reproducible || reduction != collectives::Reduction::kSum;
+  }
 };
 
 }  // namespace carole::train

@@ -6,23 +6,23 @@
 
 namespace carole::train {
 
-void StepReplay::Record(const std::function<void()>& enqueue) {
+void StepReplay::Capture(const std::function<void()>& enqueue) {
   try {
-    recording_ = backend_.Record(enqueue);
+    captured_ = backend_.Capture(enqueue);
   } catch (const DeviceError& error) {
-    throw DeviceError(fmt::format("{}; while a step was recorded: --cuda_graph=false does without",
-                                  error.what()));
+    throw DeviceError(fmt::format(
+        "{}; this happened during CUDA graph capture; try --cuda_graph=false", error.what()));
   }
 }
 
-void StepReplay::Run(const std::function<void()>& enqueue, bool may_record, int64_t step) {
-  if (recording_ == nullptr && runs_++ == kRunsBefore) {
-    const collectives::Tag tag{.what = "recording", .step = step};
-    if (CountRanks(communicator_, !may_record, tag) == 0) Record(enqueue);
+void StepReplay::Run(const std::function<void()>& enqueue, bool may_capture, int64_t step) {
+  if (captured_ == nullptr && runs_++ == kWarmUpRuns) {
+    const collectives::Tag tag{.what = "graph capture", .step = step};
+    if (CountRanks(communicator_, !may_capture, tag) == 0) Capture(enqueue);
   }
-  if (recording_ == nullptr) return enqueue();
-  const auto replay = [this] { recording_->Replay(); };
-  has_sums_ ? communicator_.Replay(replay, {.what = "recorded step", .step = step}) : replay();
+  if (captured_ == nullptr) return enqueue();
+  const auto replay = [this] { captured_->Replay(); };
+  has_sums_ ? communicator_.Replay(replay, {.what = "captured step", .step = step}) : replay();
   ++replays_;
 }
 

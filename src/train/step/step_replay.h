@@ -1,5 +1,6 @@
-// The kernels of a step or micro-batch, recorded once and replayed in every one after: the host has
-// one call to make where a device would wait for hundreds.
+// CUDA graph capture of the kernels of a step or micro-batch. They are captured once and replayed
+// in all later steps. A replay is one call of the host; without it, the device would wait for
+// hundreds of launches.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +12,34 @@
 
 namespace carole::train {
 
+// Runs the same work in every step: eagerly in the first steps, then as a captured graph.
 class StepReplay {
  public:
-  // Both outlive this. has_sums: ranks sum in between, so that all have to come to it.
+  // Backend and communicator must outlive this. `has_sums`: the work contains reductions over
+  // ranks, so that a replay is a collective.
   StepReplay(const Backend& backend, collectives::Communicator& communicator, bool has_sums)
       : backend_(backend), communicator_(communicator), has_sums_(has_sums) {}
 
-  // Runs what `enqueue` runs, which is the same each time (Backend::Record), sums on the device
-  // included. `may_record`: nothing but its kernels matters; asked once, and recorded only where
-  // that is so on all ranks. Collective.
-  void Run(const std::function<void()>& enqueue, bool may_record, int64_t step);
+  // Runs the work that `enqueue` launches, including reductions on the device. `enqueue` must
+  // launch the same work in every call (Backend::Capture). `may_capture` is true if the work has no
+  // side effect on the host. It is read once; the work is captured only if it is true on all ranks.
+  // Collective. Throws DeviceError if the capture fails.
+  void Run(const std::function<void()>& enqueue, bool may_capture, int64_t step);
 
+  // Number of runs that were replays.
   int64_t replays() const { return replays_; }
 
-  // In the first runs libraries load what they need.
-  static constexpr int kRunsBefore = 3;
+  // Number of eager runs before the capture. Libraries load their kernels and allocate in these.
+  static constexpr int kWarmUpRuns = 3;
 
  private:
-  void Record(const std::function<void()>& enqueue);
+  void Capture(const std::function<void()>& enqueue);
 
   const Backend& backend_;
   collectives::Communicator& communicator_;
   const bool has_sums_;
-  int runs_ = 0;  // not replayed
-  std::unique_ptr<Recording> recording_;
+  int runs_ = 0;  // eager ones
+  std::unique_ptr<CapturedWork> captured_;
   int64_t replays_ = 0;
 };
 

@@ -1,3 +1,64 @@
+// The life of a training step, on the host and on a device.
+//
+// Task. A step is: copy the batch, forward, backward, reduce the gradients over ranks, update the
+// weights. Three demands complicate it.
+//   - Communication must overlap with backward.
+//   - A step whose loss or gradient is infinite or NaN on any rank must change nothing on all
+//   ranks.
+//   - A device must never wait for the host, although only the host can log losses, vote about
+//     stopping, and tell the optimizer the next learning rate.
+//
+// On the host (AppliesOnDevice() is false; RunOnHost) there is one step in flight:
+//
+//   Begin   SaveStatistics       forward changes the running statistics; a skipped step restores
+//   them
+//           for each micro-batch: CopyInputs, forward, backward
+//             in the last backward, at the first final gradient: start the all-reduce of the
+//             losses; at every final gradient: MarkReady, which starts a bucket when it is complete
+//           wait for the losses, then for each bucket; the optimizer inspects a bucket when it
+//           lands
+//   End     finite everywhere:   Apply    Update, moving averages, local SGD averaging, audit
+//           otherwise:           Discard  see below
+//
+// The all-reduce of the losses starts before the first bucket. So it has the same place in the
+// order of collectives on every rank, and it is done when backward is done. All ranks see the same
+// reduced losses and gradients and thus decide alike; only with local SGD, which reduces no
+// gradients, they vote.
+//
+// On a device (RunOnDevice) Begin only enqueues, and there may be two steps in flight:
+//
+//   Begin   enqueue all of the above and then: all-reduce and inspect the losses (DeviceLosses);
+//           update the weights if everything inspected is finite (the flag UpdateSums::is_finite is
+//           in device memory); otherwise restore the running statistics; download UpdateSums
+//   End     read losses and UpdateSums of this step; all-reduce losses and requests on the host
+//
+// The host counts a launched update as applied: the optimizer's scalars, the loss scale and the
+// number of updates advance in Begin (CountUpdate). InFlightStep keeps the values from before, and
+// Discard puts them back.
+//
+// Example: batch 1 of three is bad, on a device with two steps in flight.
+//
+//   host:    Begin(b0)  Begin(b1)  End: step 0 applied   Begin(b2)  End: step 1 not applied
+//   device:  b0: weights updated   b1: not finite, no update   b2: no update either
+//
+// b2 was launched as step 2, before anybody knew that b1 would fail. BeginStep(continues = true)
+// tells the device that a step is still in flight; the device then treats b2 as not finite, too.
+// End() of b1 relaunches b2 as step 1, with the learning rate of step 1. The result is the same,
+// bit for bit, as if the host had waited.
+//
+// Discard. It restores the running statistics, the scalars and the loss scale. If the loss was
+// finite but the gradients were not, a dynamic loss scale was too large and is halved. Otherwise
+// the step is computed again without reducing gradients (RecomputeLocalGradients), as reduced
+// gradients do not show which rank was the cause. The weights have not changed, so the gradients
+// are the same as before. Then the guard describes what is not finite on each rank.
+//
+// CUDA graph replay. The kernels of a micro-batch are captured as one graph. The last micro-batch
+// is captured together with all that follows it. How its gradients are combined with those of the
+// earlier micro-batches depends on their number, so a short step, with fewer micro-batches, runs
+// eagerly. If one rank has observers of kernels (histograms, traces), no rank captures or launches
+// a second step.
+//
+// Local SGD on a device takes the path of the host: the ranks must vote before the update.
 #include "src/train/step/train_step.h"
 
 #include <algorithm>
@@ -21,27 +82,28 @@ void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
   o.connect_devices();
 }
 
-// Before anything is made.
-const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
-                            const collectives::Communicator& communicator) {
+// Checks the options and connects the devices, before the members of TrainStep are made.
+const StepOptions& PrepareOptions(const StepOptions& options, const Backend& backend,
+                                  const collectives::Communicator& communicator) {
   options.Check();
   if (!backend.on_host() && communicator.size() > 1)
     ConnectDevices(options, backend, communicator.size());
   return options;
 }
 
-GradientFlowOptions FlowOptions(const StepOptions& o, const Replica& own, bool on_host,
-                                int64_t ranks) {
-  GradientFlowOptions options{
+GradientReductionOptions MakeReductionOptions(const StepOptions& o, const Replica& replica,
+                                              bool on_host, int64_t ranks) {
+  GradientReductionOptions options{
       .buckets = o.buckets,
-      .tune_buckets = o.tune_buckets && on_host && !o.is_local(),
+      .tune_buckets = o.tune_buckets && on_host && !o.MinimizesLocalLoss(),
       .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
-      .through_host = !on_host && ranks > 1 && o.needs_host(),
+      .through_host = !on_host && ranks > 1 && o.NeedsHostReduction(),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
       .statistics = {}};
-  const bool are_own = !o.sync_batch_norm && o.local_sgd_steps == 0;
-  if (o.reproducible || (are_own && o.average_statistics && ranks > 1))
-    options.statistics = MovingStatistics(*own.store, own.frozen);
+  // SyncBN makes the statistics equal on all ranks; local SGD averages them with the weights.
+  const bool may_differ = !o.sync_batch_norm && o.local_sgd_steps == 0;
+  if (o.reproducible || (may_differ && o.average_statistics && ranks > 1))
+    options.statistics = RunningStatisticsRanges(*replica.store, replica.frozen);
   return options;
 }
 
@@ -51,48 +113,53 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                      collectives::Communicator& communicator, const StepOptions& options)
     : backend_(backend),
       communicator_(communicator),
-      options_(Prepared(options, backend, communicator)),
-      own_(std::move(graph), backend, communicator, options),
-      guard_(*own_.store, own_.frozen),
+      options_(PrepareOptions(options, backend, communicator)),
+      replica_(std::move(graph), backend, communicator, options),
+      guard_(*replica_.store, replica_.frozen),
       steps_in_flight_(backend.on_host() ? 1 : 2),
-      piece_replay_(backend, communicator, options.sync_batch_norm),
-      last_replay_(backend, communicator, true) {
+      micro_batch_replay_(backend, communicator, options.sync_batch_norm),
+      last_micro_batch_replay_(backend, communicator, true) {
   for (InFlightStep& step : steps_in_flight_) {
     step.losses =
-        std::make_unique<StepLosses>(*own_.graph, *own_.executable, backend, communicator);
-    step.sums = backend.MakeDownload(sizeof(UpdateSums));
+        std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, backend, communicator);
+    step.update_sums = backend.MakeDownload(sizeof(UpdateSums));
   }
   if (!backend.on_host()) {
-    device_losses_ =
-        std::make_unique<DeviceLosses>(*own_.graph, *own_.executable, backend, communicator);
+    device_losses_ = std::make_unique<DeviceLosses>(*replica_.graph, *replica_.executable, backend,
+                                                    communicator);
   }
-  // Both add in the binary tree that goes on where the ranks' own ends.
+  // Both algorithms add in a binary tree over ranks, which continues the tree over the
+  // micro-batches of a rank (src/train/reduction/reproducible.cpp).
   const int size = communicator.size();
   if (options.reproducible && size > 1)
     communicator.SetAllReduce(communicator.num_hosts() == 1 ? "shared_memory" : "tree");
-  reduction_ = MakeGradientFlow(communicator, *own_.store,
-                                FlowOptions(options, own_, backend.on_host(), size));
+  reduction_ =
+      MakeGradientReduction(communicator, *replica_.store,
+                            MakeReductionOptions(options, replica_, backend.on_host(), size));
 }
 
-bool TrainStep::MayRecord() const {
-  return options_.replay && backend_.CanRecord() && !options_.needs_host() && !is_observed_;
+bool TrainStep::CanCapture() const {
+  return options_.replay && backend_.CanCapture() && !options_.NeedsHostReduction() &&
+         !is_observed_;
 }
 
-// An audit reads the weights.
+// An audit reads the weights, so no later step may be launched before it.
 bool TrainStep::CanRunAhead() const {
-  if (!UpdatesFirst() || is_observed_ || num_in_flight() != 1) return false;
+  if (!AppliesOnDevice() || is_observed_ || num_in_flight() != 1) return false;
   const int64_t done = steps_in_flight_[ended_ % steps_in_flight_.size()].input.step + 1;
   return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
 }
 
-RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) const {
+RunContext TrainStep::ContextOf(const io::Batch& micro_batch, const StepInput& input) const {
   RunContext context{.seed = input.seed,
                      .step = input.step,
-                     .first_sample = piece.first_sample,
-                     .valid_rows = piece.valid};
+                     .first_sample = micro_batch.first_sample,
+                     .valid_rows = micro_batch.valid};
   if (!options_.sync_batch_norm) return context;
-  const bool has_any_rank = piece.most_valid != 0;  // else the rows of all stand in
-  if (piece.valid == 0 && has_any_rank) context.valid_rows = RunContext::kNoRows;
+  // A rank without valid rows adds nothing to the batch statistics. If no rank has valid rows, all
+  // ranks use their rows all the same, so that the statistics are defined.
+  const bool some_rank_has_rows = micro_batch.max_valid != 0;
+  if (micro_batch.valid == 0 && some_rank_has_rows) context.valid_rows = RunContext::kNoRows;
   context.sum_over_ranks = [&communicator = communicator_,
                             step = input.step](std::span<double> values) {
     communicator.AllReduce(values, {.what = "batch norm", .step = step});
@@ -100,16 +167,16 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
   return context;
 }
 
-// Of the loss, so that its gradients are those of a mean over samples.
+// Returns the factor of each row's loss: the loss is a mean over samples, times the loss scale.
 double TrainStep::RowWeight(const InFlightStep& step) const {
-  const int64_t samples =
-      options_.is_local() ? std::max<int64_t>(step.batch.valid, 1) : step.batch.global_valid;
+  const int64_t samples = options_.MinimizesLocalLoss() ? std::max<int64_t>(step.batch.valid, 1)
+                                                        : step.batch.global_valid;
   return step.loss_scale.value() / static_cast<double>(samples);
 }
 
 void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
-  CAROLE_CHECK(num_in_flight() == 0 || CanRunAhead(), "{} steps are under way", num_in_flight());
-  if (begun_ == 0 && UpdatesFirst()) AskForObservers(input.step);
+  CAROLE_CHECK(num_in_flight() == 0 || CanRunAhead(), "{} steps are in flight", num_in_flight());
+  if (begun_ == 0 && AppliesOnDevice()) DetectObservers(input.step);
   const bool continues = num_in_flight() > 0;
   InFlightStep& step = Slot(begun_);
   CheckBatch(batch, step.losses->num_classes());
@@ -119,38 +186,39 @@ void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   ++begun_;
 }
 
-// Rank 0 alone may write histograms; all ranks have to begin and end steps in the same order.
-void TrainStep::AskForObservers(int64_t step) {
-  is_observed_ = CountRanks(communicator_, own_.executable->is_observed(),
+// Only rank 0 may have observers (it writes histograms), but all ranks must begin and end steps in
+// the same order.
+void TrainStep::DetectObservers(int64_t step) {
+  is_observed_ = CountRanks(communicator_, replica_.executable->is_observed(),
                             {.what = "observers", .step = step}) > 0;
 }
 
-// Begins the step with its batch and input.
+// Launches the step with its batch and input. `continues`: another step is still in flight.
 void TrainStep::Launch(InFlightStep& step, bool continues) {
   Stopwatch watch;
-  const Executable& executable = *own_.executable;
-  step.scalars = own_.optimizer->scalars();
-  step.loss_scale = own_.loss_scale;
+  const Executable& executable = *replica_.executable;
+  step.scalars = replica_.optimizer->scalars();
+  step.loss_scale = replica_.loss_scale;
   step.result = {.input_ms = step.input.input_ms};
   const double forward_before = executable.PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable.PhaseMilliseconds(Phase::kBackward);
-  own_.optimizer->BeginStep(step.input.learning_rate, 1 / step.loss_scale.value(), continues);
-  if (std::exchange(weights_may_differ_, false)) own_.executable->CastWeights({});
-  UpdatesFirst() ? RunOnDevice(step) : RunOnHost(step);
+  replica_.optimizer->BeginStep(step.input.learning_rate, 1 / step.loss_scale.value(), continues);
+  if (std::exchange(weight_copies_may_be_stale_, false)) replica_.executable->CastWeights({});
+  AppliesOnDevice() ? RunOnDevice(step) : RunOnHost(step);
   step.result.forward_ms = executable.PhaseMilliseconds(Phase::kForward) - forward_before;
   step.result.backward_ms = executable.PhaseMilliseconds(Phase::kBackward) - backward_before;
   step.step_ms = watch.Lap();
 }
 
-void TrainStep::CopyInputs(const io::Batch& piece, InFlightStep& step) {
+void TrainStep::CopyInputs(const io::Batch& micro_batch, InFlightStep& step) {
   Stopwatch watch;
-  CopyIn(piece, RowWeight(step), *own_.executable);
-  step.losses->BeginPiece(piece, step.loss_scale.value());
-  own_.executable->Receive(ContextOf(piece, step.input));
+  CopyBatch(micro_batch, RowWeight(step), *replica_.executable);
+  step.losses->BeginMicroBatch(micro_batch, step.loss_scale.value());
+  replica_.executable->UploadInputs(ContextOf(micro_batch, step.input));
   step.result.input_ms += watch.Lap();
 }
 
-void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
+void TrainStep::RunKernels(const io::Batch& micro_batch, const StepInput& input,
                            const OnReady& on_ready) {
   EnterPhase(communicator_, collectives::RankPhase::kForward, input.step);
   bool is_forward = true;
@@ -159,142 +227,146 @@ void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
       EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
     on_ready(ready);
   };
-  own_.executable->RunKernels(ContextOf(piece, input), on_ready ? ready_in_backward : OnReady());
+  replica_.executable->RunKernels(ContextOf(micro_batch, input),
+                                  on_ready ? ready_in_backward : OnReady());
 }
 
-// Brings and runs each micro-batch of a step.
-void TrainStep::RunPieces(InFlightStep& step, const RunPiece& run) {
+// Copies the inputs of each micro-batch of the step and calls `run` for it.
+void TrainStep::RunMicroBatches(InFlightStep& step, const MicroBatchFunction& run) {
   const io::Batch& batch = step.batch;
   const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
-  const int64_t count = CountPieces(batch);
+  const int64_t count = NumMicroBatches(batch);
   step.losses->BeginStep();
   reduction_->BeginMicroBatches();
   for (int64_t i = 0; i < count; ++i) {
-    const io::Batch piece = MicroBatch(batch, i, rows);
+    const io::Batch micro_batch = SliceMicroBatch(batch, i, rows);
     const bool is_last = i + 1 == count;
-    CopyInputs(piece, step);
-    run(piece, is_last);
-    step.losses->EndPiece();
+    CopyInputs(micro_batch, step);
+    run(micro_batch, is_last);
+    step.losses->EndMicroBatch();
     if (!is_last) reduction_->EndMicroBatch();
   }
 }
 
-int64_t TrainStep::CountPieces(const io::Batch& batch) const {
-  const int64_t most = options_.accumulation_steps;
-  return options_.reproducible ? most : CountMicroBatches(batch, most);
+int64_t TrainStep::NumMicroBatches(const io::Batch& batch) const {
+  const int64_t max_count = options_.accumulation_steps;
+  return options_.reproducible ? max_count : CountMicroBatches(batch, max_count);
 }
 
-// Forward and backward of all micro-batches; on_ready is called in the last.
+// Runs forward and backward of all micro-batches. `on_ready` is called in the last one.
 void TrainStep::Compute(InFlightStep& step, const OnReady& on_ready) {
-  RunPieces(step, [&](const io::Batch& piece, bool is_last) {
-    RunKernels(piece, step.input, is_last ? on_ready : OnReady());
+  RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
+    RunKernels(micro_batch, step.input, is_last ? on_ready : OnReady());
   });
 }
 
 void TrainStep::RunOnHost(InFlightStep& step) {
-  guard_.Save();
-  reduction_->BeginSums(step.input.step);
+  guard_.SaveStatistics();
+  reduction_->BeginReduction(step.input.step);
   Compute(step, [&](int ready) {
-    // Before the first bucket: in the same place on every rank, and there by the time that backward
-    // is done. A device is waited for then, so it first gets all of backward.
-    if (backend_.on_host() && !step.losses->is_sent()) SendLosses(step);
+    // The losses are reduced before the first bucket: in the same order on every rank, and early
+    // enough to be done when backward is done. Reading the losses of a device means waiting for it;
+    // so that is done after all of backward has been enqueued.
+    if (backend_.on_host() && !step.losses->is_reducing()) BeginLossReduction(step);
     reduction_->MarkReady(ready);
   });
   reduction_->EndBackward();
-  if (!step.losses->is_sent()) SendLosses(step);
-  EnterPhase(communicator_, collectives::RankPhase::kSums, step.input.step);
-  WaitForLosses(step);
-  WaitForSums(step.result);
+  if (!step.losses->is_reducing()) BeginLossReduction(step);
+  EnterPhase(communicator_, collectives::RankPhase::kReduction, step.input.step);
+  WaitForLossReduction(step);
+  WaitForGradients(step.result);
 }
 
-// Enqueues all; waits for nothing. Recorded are the kernels of a micro-batch, and the last one with
-// all that follows; how its gradients join the others' hangs on their number.
+// Enqueues the whole step and waits for nothing.
 void TrainStep::RunOnDevice(InFlightStep& step) {
   const OnReady on_ready = [&](int ready) { reduction_->MarkReady(ready); };
-  const UpdateSums* const sums = own_.optimizer->sums();
-  const bool is_whole = CountPieces(step.batch) == options_.accumulation_steps;
-  guard_.Save();
+  const UpdateSums* const sums = replica_.optimizer->sums();
+  const bool has_all_micro_batches = NumMicroBatches(step.batch) == options_.accumulation_steps;
+  guard_.SaveStatistics();
   device_losses_->BeginStep();
-  RunPieces(step, [&](const io::Batch& piece, bool is_last) {
+  RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
     if (!is_last) {
-      piece_replay_.Run([&] { RunKernels(piece, step.input, {}); }, MayRecord(), step.input.step);
-      device_losses_->Collect();
+      micro_batch_replay_.Run([&] { RunKernels(micro_batch, step.input, {}); }, CanCapture(),
+                              step.input.step);
+      device_losses_->Accumulate();
       return;
     }
     const auto enqueue = [&] {
-      reduction_->BeginSums(step.input.step);
-      RunKernels(piece, step.input, on_ready);
-      device_losses_->Collect();
+      reduction_->BeginReduction(step.input.step);
+      RunKernels(micro_batch, step.input, on_ready);
+      device_losses_->Accumulate();
       reduction_->EndBackward();
-      WaitForSums(step.result);
-      device_losses_->Inspect(*own_.optimizer, step.input.step);
-      own_.optimizer->Update();
-      guard_.RestoreUnless(&sums->is_finite);
+      WaitForGradients(step.result);
+      device_losses_->ReduceAndInspect(*replica_.optimizer, step.input.step);
+      replica_.optimizer->Update();
+      guard_.RestoreStatisticsUnless(&sums->is_finite);
     };
-    is_whole ? last_replay_.Run(enqueue, MayRecord(), step.input.step) : enqueue();
+    has_all_micro_batches ? last_micro_batch_replay_.Run(enqueue, CanCapture(), step.input.step)
+                          : enqueue();
   });
-  step.sums->Begin(reinterpret_cast<const std::byte*>(sums));
-  Count(step.input);
+  step.update_sums->Begin(reinterpret_cast<const std::byte*>(sums));
+  CountUpdate(step.input);
 }
 
-void TrainStep::WaitForSums(StepResult& result) {
+void TrainStep::WaitForGradients(StepResult& result) {
   Stopwatch watch;
   int64_t end = 0;
   while (const auto range = reduction_->WaitNext()) {
     result.exposed_communication_ms += watch.Lap();
     end = static_cast<int64_t>(range->offset + range->count);
-    own_.optimizer->Inspect(static_cast<int64_t>(range->offset), end);
+    replica_.optimizer->Inspect(static_cast<int64_t>(range->offset), end);
     result.optimizer_ms += watch.Lap();
   }
   reduction_->WaitForStatistics();
   result.exposed_communication_ms += watch.Lap();
-  own_.optimizer->Inspect(end,
-                          own_.store->trainable_count());  // variables that no loss depends on
+  // What remains are the variables that no loss depends on.
+  replica_.optimizer->Inspect(end, replica_.store->trainable_count());
   result.optimizer_ms += watch.Lap();
 }
 
-void TrainStep::SendLosses(InFlightStep& step) {
-  (void)step.losses->Finish();
+void TrainStep::BeginLossReduction(InFlightStep& step) {
+  (void)step.losses->FinishLocal();
   const auto valid = static_cast<double>(step.batch.valid);
-  step.losses->Send(
+  step.losses->BeginAllReduce(
       {.step = step.input.step,
-       .share = options_.is_local() ? valid / static_cast<double>(step.batch.global_valid) : 1,
+       .loss_weight =
+           options_.MinimizesLocalLoss() ? valid / static_cast<double>(step.batch.global_valid) : 1,
        .global_valid = step.batch.global_valid,
-       .ask_stop = step.input.ask_stop,
-       .ask_save = step.input.ask_save});
+       .request_stop = step.input.request_stop,
+       .request_save = step.input.request_save});
 }
 
-void TrainStep::WaitForLosses(InFlightStep& step) {
-  const StepLosses::Sums sums = step.losses->Wait();
+void TrainStep::WaitForLossReduction(InFlightStep& step) {
+  const StepLosses::GlobalLosses global = step.losses->WaitForAllReduce();
   StepResult& result = step.result;
-  result.losses = sums.losses;
-  result.data_loss = std::accumulate(sums.losses.begin(), sums.losses.end(), 0.0);
+  result.losses = global.losses;
+  result.data_loss = std::accumulate(global.losses.begin(), global.losses.end(), 0.0);
   result.total_loss = result.data_loss;
-  result.accuracy = sums.accuracy;
-  result.stop = sums.stop;
-  result.save = sums.save;
+  result.accuracy = global.accuracy;
+  result.stop = global.stop;
+  result.save = global.save;
 }
 
 StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
-  CAROLE_CHECK_EQ(num_in_flight(), 0, "steps under way");
+  CAROLE_CHECK_EQ(num_in_flight(), 0, "steps in flight");
   Begin(batch, input);
   return End();
 }
 
 // Applies the step on all ranks or on none.
 StepResult TrainStep::End() {
-  CAROLE_CHECK(num_in_flight() > 0, "no step is under way");
+  CAROLE_CHECK(num_in_flight() > 0, "no step is in flight");
   InFlightStep& step = Slot(ended_);
   Stopwatch watch;
   UpdateSums sums;
-  if (UpdatesFirst()) {
-    EnterPhase(communicator_, collectives::RankPhase::kSums, step.input.step);
-    SendLosses(step);
-    WaitForLosses(step);
-    std::memcpy(&sums, step.sums->Wait(), sizeof sums);
-    step.result.backward_ms += watch.Lap();  // what a device does is not told apart
+  if (AppliesOnDevice()) {
+    EnterPhase(communicator_, collectives::RankPhase::kReduction, step.input.step);
+    BeginLossReduction(step);
+    WaitForLossReduction(step);
+    std::memcpy(&sums, step.update_sums->Wait(), sizeof sums);
+    step.result.backward_ms += watch.Lap();  // all waiting for the device counts as backward
   } else {
-    sums = own_.optimizer->Sums();
+    sums = replica_.optimizer->Sums();
   }
   EnterPhase(communicator_, collectives::RankPhase::kOptimizer, step.input.step);
   step.result.batch = step.batch;
@@ -302,60 +374,64 @@ StepResult TrainStep::End() {
   step.result.loss_scale = step.loss_scale.value();
   step.result.applied = IsFinite(step, sums);
   ++ended_;
-  step.result.applied ? Apply(step, sums) : Refuse(step);
+  step.result.applied ? Apply(step, sums) : Discard(step);
   step.result.optimizer_ms += watch.Lap();
   reduction_->Tune(step.step_ms + step.result.optimizer_ms);
   return step.result;
 }
 
-// The same on every rank: sums are, and where gradients are not summed ranks ask each other.
+// Returns true if the losses and gradients of all ranks are finite. The result is the same on every
+// rank: reduced values are equal, and with local SGD, which reduces no gradients, the ranks vote.
 bool TrainStep::IsFinite(const InFlightStep& step, const UpdateSums& sums) const {
-  if (UpdatesFirst()) return sums.is_finite;
+  if (AppliesOnDevice()) return sums.is_finite;
   const StepResult& result = step.result;
   const bool bad = !std::isfinite(result.data_loss) || !std::isfinite(result.gradient_norm);
   if (options_.local_sgd_steps == 0) return !bad;
-  return CountRanks(communicator_, bad, {.what = "verdict", .step = step.input.step}) == 0;
+  return CountRanks(communicator_, bad, {.what = "finite check", .step = step.input.step}) == 0;
 }
 
-// An update that is applied, as far as is known.
-void TrainStep::Count(const StepInput& input) {
-  own_.optimizer->EndStep();
-  own_.loss_scale.NoteGood();
-  if (own_.averages != nullptr)
-    own_.averages->Update(input.step + 1, &own_.optimizer->sums()->is_finite);
+// Counts an update that is applied, or that is assumed to be until the device reports.
+void TrainStep::CountUpdate(const StepInput& input) {
+  replica_.optimizer->EndStep();
+  replica_.loss_scale.RecordGoodStep();
+  if (replica_.moving_averages != nullptr)
+    replica_.moving_averages->Update(input.step + 1, &replica_.optimizer->sums()->is_finite);
 }
 
-// Now, or since the last step after which replicas were equal.
+// Returns true if an audit fell due after this step, or, with local SGD, since the last step after
+// which replicas were equal.
 bool TrainStep::AuditIsDue(int64_t done) const {
   const int64_t every = options_.audit_every_n_steps;
   const int64_t before = done - std::max<int64_t>(1, options_.local_sgd_steps);
-  return every > 0 && !has_drifted_ && done / every > before / every;
+  return every > 0 && !replicas_differ_ && done / every > before / every;
 }
 
 void TrainStep::Apply(InFlightStep& step, UpdateSums sums) {
-  if (!UpdatesFirst()) {
-    own_.optimizer->Update();
-    sums = own_.optimizer->Sums();
-    Count(step.input);
+  if (!AppliesOnDevice()) {
+    replica_.optimizer->Update();
+    sums = replica_.optimizer->Sums();
+    CountUpdate(step.input);
   }
   step.result.regularization_loss =
-      optim::RegularizationLoss(sums, options_.optimizer_options.weight_decay) + own_.FrozenLoss();
+      optim::RegularizationLoss(sums, options_.optimizer_options.weight_decay) +
+      replica_.FrozenLoss();
   step.result.total_loss += step.result.regularization_loss;
   const int64_t done = step.input.step + 1;
   if (options_.local_sgd_steps > 0) {
-    has_drifted_ = true;
-    if (ReplicasMeet(done)) Consolidate(done);
+    replicas_differ_ = true;
+    if (ReplicasAreEqualAfter(done)) AverageReplicas(done);
   }
-  if (AuditIsDue(done)) AuditReplicas(communicator_, replica(), own_.frozen, done);
+  if (AuditIsDue(done)) AuditReplicas(communicator_, replica(), replica_.frozen, done);
 }
 
-// Leaves nothing of it, and begins the step after it again.
-void TrainStep::Refuse(InFlightStep& step) {
-  for (const auto& [name, value] : step.scalars) own_.optimizer->SetScalar(name, value);
-  own_.loss_scale = step.loss_scale;
-  step.result.overflowed = std::isfinite(step.result.data_loss) && own_.loss_scale.NoteOverflow();
+// Undoes everything that the step has changed, and relaunches the step that was launched after it.
+void TrainStep::Discard(InFlightStep& step) {
+  for (const auto& [name, value] : step.scalars) replica_.optimizer->SetScalar(name, value);
+  replica_.loss_scale = step.loss_scale;
+  step.result.overflowed =
+      std::isfinite(step.result.data_loss) && replica_.loss_scale.RecordOverflow();
   if (!step.result.overflowed) RecomputeLocalGradients(step);
-  guard_.Restore();
+  guard_.RestoreStatistics();
   if (num_in_flight() == 0) return;
   InFlightStep& next = Slot(ended_);
   next.input.step = step.input.step;
@@ -363,18 +439,20 @@ void TrainStep::Refuse(InFlightStep& step) {
   Launch(next, false);
 }
 
-// Computes the step once more without the others: it is the same, and leaves the gradients
-// unsummed.
+// Computes the step again without reducing gradients over ranks, and describes what is not finite
+// in this rank's own gradients. The weights have not changed, so the gradients are the same as
+// before.
 void TrainStep::RecomputeLocalGradients(InFlightStep& step) {
-  Compute(step, [&](int ready) { reduction_->Join(ready); });
-  step.result.blame = guard_.Blame(step.losses->Finish(), communicator_);
+  Compute(step, [&](int ready) { reduction_->FinishAccumulation(ready); });
+  step.result.skip_reason = guard_.DescribeNonFinite(step.losses->FinishLocal(), communicator_);
 }
 
-void TrainStep::Consolidate(int64_t step) {
-  if (!std::exchange(has_drifted_, false)) return;
+void TrainStep::AverageReplicas(int64_t step) {
+  if (!std::exchange(replicas_differ_, false)) return;
   AverageWeights(communicator_, replica(), step);
   if (!options_.sync_batch_norm)
-    AverageStatistics(communicator_, replica(), MovingStatistics(*own_.store, own_.frozen), step);
+    AverageRunningStatistics(communicator_, replica(),
+                             RunningStatisticsRanges(*replica_.store, replica_.frozen), step);
 }
 
 }  // namespace carole::train

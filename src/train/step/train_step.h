@@ -1,14 +1,23 @@
-// One training step of one rank: forward, backward with the all-reduce beside it, and the optimizer
-// when all sums have arrived and are finite. So every rank applies the whole step, or none does.
+// One training step of one rank: forward, backward with overlapped all-reduce, and the optimizer's
+// update. The update is applied if all reduced losses and gradients are finite: on every rank, or
+// on none.
 //
-// The loss that is minimized is the mean over all ranks' samples plus the regularization term, so N
-// ranks at local batch B do what one rank does at batch N*B (batch norm apart, which sees the
-// samples of its own rank and micro-batch unless it is told otherwise).
+// The minimized loss is the mean over the samples of all ranks plus the regularization term. So N
+// ranks with local batch B compute what one rank computes with batch N*B. Batch norm is an
+// exception: it sees only the samples of its own rank and micro-batch, unless --sync_batch_norm is
+// set.
 //
-// A device never waits for the host: it decides by itself whether a step is finite, and is given
-// the next step before the host has read the losses of the last one.
+// A device never waits for the host. It decides itself whether a step is finite, and it is given
+// the next step before the host has read the losses of the last one:
 //
-//   step.Begin(batch 0); step.Begin(batch 1); step.End() -> step 0; step.Begin(batch 2); …
+//   step.Begin(batch 0);
+//   step.Begin(batch 1);
+//   step.End();           // the result of step 0
+//   step.Begin(batch 2);
+//   step.End();           // the result of step 1
+//   ...
+//
+// train_step.cpp describes the life of a step.
 #pragma once
 
 #include <functional>
@@ -29,144 +38,154 @@
 
 namespace carole::train {
 
-// What changes from step to step beside the batch.
+// What changes from step to step, in addition to the batch.
 struct StepInput {
-  int64_t step = 0;  // updates done before this one, steps under way included
+  int64_t step = 0;  // number of updates before this step, steps in flight included
   uint64_t seed = 0;
   double learning_rate = 0;
-  bool ask_stop = false;  // this rank wants to stop after the step
-  bool ask_save = false;  // this rank wants a checkpoint after the step
-  double input_ms = 0;    // waited for the batch
+  bool request_stop = false;  // this rank wants to stop after the step
+  bool request_save = false;  // this rank wants a checkpoint after the step
+  double input_ms = 0;        // time that the trainer waited for the batch
 };
 
+// The outcome of a step. Losses, norms, flags and texts are the same on every rank.
 struct StepResult {
-  io::Batch batch;                 // lasts as its BatchSource says
-  std::span<const double> losses;  // over all ranks, in the order of graph().losses(); valid until
-                                   // the next Begin()
-  double data_loss = 0;            // their sum
-  double accuracy = 0;             // share of this step's samples, over all ranks, that were right
+  io::Batch batch;                 // its memory is valid as long as its BatchSource says
+  std::span<const double> losses;  // means over all ranks' samples, in the order of
+                                   // graph().losses(); valid until the next Begin()
+  double data_loss = 0;            // sum of `losses`
+  double accuracy = 0;             // correct predictions divided by samples, over all ranks
   double regularization_loss = 0;  // of the weights before the update, frozen ones included
-  double total_loss = 0;
-  double gradient_norm = 0;  // of the data loss, over all variables, before clipping
-  double loss_scale = 1;     // by which what lies in the gradients' arena is larger
-  bool overflowed = false;   // so not applied, as the loss scale was too large: it is halved now
-  bool applied = true;       // false: weights, slots and statistics were left as they were,
-  std::string blame;         // because of this (StepGuard::Blame)
-  bool stop = false;         // some rank asked for it; the same on every rank
-  bool save = false;
-  double input_ms = 0;  // getting the batch and copying it in
+  double total_loss = 0;           // data_loss + regularization_loss
+  double gradient_norm = 0;        // of the data loss, over all variables, before clipping
+  double loss_scale = 1;           // the gradients in the arena are larger by this factor
+  bool overflowed = false;         // not applied as the loss scale was too large; it is halved now
+  bool applied = true;             // false: weights, slots and statistics were not changed
+  std::string skip_reason;         // why the step was not applied (StepGuard::DescribeNonFinite)
+  bool stop = false;               // some rank requested it
+  bool save = false;               // some rank requested it
+  // Milliseconds of this rank.
+  double input_ms = 0;  // waiting for the batch and copying it to the inputs
   double forward_ms = 0;
   double backward_ms = 0;
   double optimizer_ms = 0;
-  double exposed_communication_ms = 0;  // waited for sums after backward was done
+  double exposed_communication_ms = 0;  // waiting for reductions after backward
 };
 
-// Owns the replica of one rank. One thread uses it.
+// Owns the replica of one rank and trains it. One thread uses it.
 class TrainStep {
  public:
-  // `graph`: forward part and losses, with inputs "images" (N,C,H,W), "labels" (N), "weights" (N);
-  // it is fused and differentiated here. Backend and communicator outlive this. Collective: all
-  // ranks construct it together. Throws UsageError for bad flags, CommError when ranks disagree on
-  // the plan, ConfigError when their kernels want different layouts.
+  // `graph` holds the forward part and the losses. Its inputs are "images" (N,C,H,W), "labels" (N)
+  // and "weights" (N). The constructor fuses and differentiates it. Backend and communicator must
+  // outlive this. Collective: all ranks construct it together.
+  // Throws UsageError if options contradict each other, CommError if ranks have different plans,
+  // and ConfigError if the kernels of ranks use different layouts.
   TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
             collectives::Communicator& communicator, const StepOptions& options);
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  // Begins a step. Collective. Throws DataError for a label out of range.
+  // Launches a step. Collective. The memory of the batch must stay valid until End() of this step.
+  // Throws DataError if a label is out of range.
   void Begin(const io::Batch& batch, const StepInput& input);
-  // Of the oldest step under way. Where it is not applied, one that was begun after it has changed
-  // nothing, and is now begun again in its place: with its step and learning rate. Collective.
-  // Throws CommError also when an audit finds that replicas differ.
+  // Waits for the oldest step in flight and returns its result. If that step is not applied, a step
+  // that was launched after it has changed nothing either. End() then launches that step again,
+  // with the step number and learning rate of the one that was not applied. Collective. Throws
+  // CommError if an audit finds that replicas differ.
   StepResult End();
-  // Begin() and End(), where nothing is under way.
+  // Begin() and End(). No other step may be in flight.
   StepResult Run(const io::Batch& batch, const StepInput& input);
 
   int64_t num_in_flight() const { return begun_ - ended_; }
-  // Whether one more may be begun beside the one under way. What reads or changes weights must wait
-  // until none is.
+  // Returns true if a second step may be launched while one is in flight. Code that reads or
+  // changes weights must wait until no step is in flight.
   bool CanRunAhead() const;
 
-  // Makes replicas equal again after steps of local SGD, before they are saved or evaluated:
-  // weights, slots and statistics become their mean over ranks. Collective.
-  void Consolidate(int64_t step);
-  // Whether replicas are equal after so many updates without it.
-  bool ReplicasMeet(int64_t updates) const {
+  // Makes the replicas of local SGD equal, before they are saved or evaluated: weights, slots and
+  // statistics become their mean over ranks. Collective. Does nothing if they are equal.
+  void AverageReplicas(int64_t step);
+  // Returns true if replicas are equal after this many updates without a call of AverageReplicas().
+  bool ReplicasAreEqualAfter(int64_t updates) const {
     return options_.local_sgd_steps == 0 || updates % options_.local_sgd_steps == 0;
   }
 
-  const Graph& graph() const { return *own_.graph; }
-  const Executable& executable() const { return *own_.executable; }
-  Executable& executable() { return *own_.executable; }
-  // Through this and replica() weights may be changed until the next Begin().
+  const Graph& graph() const { return *replica_.graph; }
+  const Executable& executable() const { return *replica_.executable; }
+  Executable& executable() { return *replica_.executable; }
+  // The caller may change weights through store() and replica() until the next Begin().
   VariableStore& store() { return replica().store; }
-  optim::Optimizer& optimizer() { return *own_.optimizer; }
-  // All that a checkpoint holds.
+  optim::Optimizer& optimizer() { return *replica_.optimizer; }
+  // The parts of the replica that a checkpoint stores.
   ReplicaView replica() {
-    weights_may_differ_ = true;
-    return {*own_.store, *own_.optimizer, own_.averages.get(), &own_.loss_scale};
+    weight_copies_may_be_stale_ = true;
+    return {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(),
+            &replica_.loss_scale};
   }
-  const LossScale& loss_scale() const { return own_.loss_scale; }
-  // Steps whose kernels were recorded.
-  int64_t replays() const { return last_replay_.replays(); }
-  // Null where nothing is tuned.
+  const LossScale& loss_scale() const { return replica_.loss_scale; }
+  // Number of steps that were replays of a captured graph.
+  int64_t replays() const { return last_micro_batch_replay_.replays(); }
+  // Null if buckets are not tuned.
   const collectives::BucketTuner* bucket_tuner() const { return reduction_->tuner(); }
 
  private:
   using OnReady = Executable::GradientReady;
-  using RunPiece = std::function<void(const io::Batch& piece, bool is_last)>;
+  using MicroBatchFunction = std::function<void(const io::Batch& micro_batch, bool is_last)>;
 
   struct InFlightStep {
     io::Batch batch;
     StepInput input;
     StepResult result;
     std::unique_ptr<StepLosses> losses;
-    std::unique_ptr<Download> sums;  // UpdateSums; null on hosts
-    // As they were before it; they count it as applied until more is known.
+    std::unique_ptr<Download> update_sums;  // UpdateSums from the device; null on the host
+    // The state before the step, to restore if it is not applied. The current state counts the step
+    // as applied until the device reports.
     std::vector<optim::OptimizerScalar> scalars;
     LossScale loss_scale;
     double step_ms = 0;
   };
 
-  // Whether the device updates the weights before the host knows if all is finite.
-  bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
-  bool MayRecord() const;
-  RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
+  // Returns true if the device itself decides whether to update the weights, before the host knows
+  // if the step is finite.
+  bool AppliesOnDevice() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
+  bool CanCapture() const;
+  RunContext ContextOf(const io::Batch& micro_batch, const StepInput& input) const;
   double RowWeight(const InFlightStep& step) const;
   InFlightStep& Slot(int64_t number) { return steps_in_flight_[number % steps_in_flight_.size()]; }
 
-  void AskForObservers(int64_t step);
+  void DetectObservers(int64_t step);
   void Launch(InFlightStep& step, bool continues);
-  void CopyInputs(const io::Batch& piece, InFlightStep& step);
-  void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
-  int64_t CountPieces(const io::Batch& batch) const;
-  void RunPieces(InFlightStep& step, const RunPiece& run);
+  void CopyInputs(const io::Batch& micro_batch, InFlightStep& step);
+  void RunKernels(const io::Batch& micro_batch, const StepInput& input, const OnReady& on_ready);
+  int64_t NumMicroBatches(const io::Batch& batch) const;
+  void RunMicroBatches(InFlightStep& step, const MicroBatchFunction& run);
   void Compute(InFlightStep& step, const OnReady& on_ready);
   void RunOnHost(InFlightStep& step);
   void RunOnDevice(InFlightStep& step);
-  void WaitForSums(StepResult& result);
-  void SendLosses(InFlightStep& step);
-  void WaitForLosses(InFlightStep& step);
+  void WaitForGradients(StepResult& result);
+  void BeginLossReduction(InFlightStep& step);
+  void WaitForLossReduction(InFlightStep& step);
   bool IsFinite(const InFlightStep& step, const UpdateSums& sums) const;
-  void Count(const StepInput& input);
+  void CountUpdate(const StepInput& input);
   bool AuditIsDue(int64_t done) const;
   void Apply(InFlightStep& step, UpdateSums sums);
-  void Refuse(InFlightStep& step);
+  void Discard(InFlightStep& step);
   void RecomputeLocalGradients(InFlightStep& step);
 
   const Backend& backend_;
   collectives::Communicator& communicator_;
   const StepOptions options_;
-  Replica own_;
+  Replica replica_;
   StepGuard guard_;
-  std::vector<InFlightStep> steps_in_flight_;    // step n in place n % size
-  int64_t begun_ = 0, ended_ = 0;                // steps
-  std::unique_ptr<DeviceLosses> device_losses_;  // null on hosts
+  std::vector<InFlightStep> steps_in_flight_;    // step n is in element n % size
+  int64_t begun_ = 0, ended_ = 0;                // numbers of steps
+  std::unique_ptr<DeviceLosses> device_losses_;  // null on the host
   std::unique_ptr<GradientReduction> reduction_;
-  StepReplay piece_replay_, last_replay_;  // of micro-batches before the last one, and of that
-  bool is_observed_ = false;               // the executable of some rank
-  bool has_drifted_ = false;               // from the other ranks, in local SGD
-  bool weights_may_differ_ = true;         // from what the optimizer made of them, and their copies
+  StepReplay micro_batch_replay_;       // of all micro-batches of a step but the last
+  StepReplay last_micro_batch_replay_;  // of the last micro-batch and the update
+  bool is_observed_ = false;            // the executable of some rank has observers
+  bool replicas_differ_ = false;        // in local SGD, since the last averaging
+  // Someone other than the optimizer may have changed weights, so their 16-bit copies are old.
+  bool weight_copies_may_be_stale_ = true;
 };
 
 }  // namespace carole::train

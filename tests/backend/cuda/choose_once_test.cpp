@@ -1,4 +1,4 @@
-// What is chosen by timing, without a GPU.
+// Tests choices by timing without a GPU: the timings are fake.
 #include "src/backend/cuda/plans/choose_once.h"
 
 #include <gtest/gtest.h>
@@ -18,41 +18,41 @@ class ChooseOnceTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  ChoiceCache cache_{folder_ / "plans", "a GPU"};
+  TuningCache cache_{folder_ / "plans", "a GPU"};
   int timings_ = 0;
 };
 
 TEST_F(ChooseOnceTest, TimesOnceAndRemembers) {
   Device device, later;
-  device.plans = later.plans = &cache_;
+  device.plan_cache = later.plan_cache = &cache_;
   EXPECT_TRUE(Choose(device, true));
-  EXPECT_TRUE(Choose(device, false)) << "known";
-  EXPECT_TRUE(Choose(later, false)) << "known from the file";
+  EXPECT_TRUE(Choose(device, false)) << "remembered by this process";
+  EXPECT_TRUE(Choose(later, false)) << "remembered in the file";
   EXPECT_EQ(timings_, 1);
   EXPECT_EQ(cache_.Find("a task, in pairs"), "yes");
 }
 
-// Another process may write another answer meanwhile.
-TEST_F(ChooseOnceTest, StaysWithItsAnswer) {
+// Another process may write another answer to the file in the meantime.
+TEST_F(ChooseOnceTest, KeepsItsAnswer) {
   Device device;
-  device.plans = &cache_;
+  device.plan_cache = &cache_;
   EXPECT_FALSE(Choose(device, false));
   cache_.Add("a task, in pairs", "yes");
   EXPECT_FALSE(Choose(device, true));
 }
 
-TEST_F(ChooseOnceTest, WithoutMemoryToTimeInIsNotRemembered) {
+TEST_F(ChooseOnceTest, WithoutMemoryForTimingTheAnswerIsNotStored) {
   Device device, later;
-  device.plans = later.plans = &cache_;
+  device.plan_cache = later.plan_cache = &cache_;
   EXPECT_TRUE(Choose(device, std::nullopt, true));
-  EXPECT_TRUE(Choose(device, false)) << "a kernel that is made again";
-  EXPECT_FALSE(Choose(later, false)) << "the next run times it";
+  EXPECT_TRUE(Choose(device, false)) << "a kernel that is made again gets the same answer";
+  EXPECT_FALSE(Choose(later, false)) << "the next run measures";
   EXPECT_EQ(timings_, 2);
 }
 
-TEST_F(ChooseOnceTest, UntimedOrForcedAsksNobody) {
+TEST_F(ChooseOnceTest, UntimedOrForcedDoesNotMeasure) {
   Device untimed, forced;
-  forced.takes_optional = true;
+  forced.force_optional_kernels = true;
   EXPECT_FALSE(Choose(untimed, true));
   EXPECT_TRUE(Choose(forced, false));
   EXPECT_EQ(timings_, 0);

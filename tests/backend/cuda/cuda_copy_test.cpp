@@ -1,5 +1,5 @@
-// Copies for libraries that want more channels than an image has, and casts of many tensors, on the
-// emulated GPU.
+// Tests the copies that give cuDNN more channels than an image has, and casts of many tensors, on
+// the emulated GPU.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -42,7 +42,7 @@ void ExpectPadded(DType type, int64_t x_channels, int64_t channels, const Paddin
   }
 }
 
-TEST(Pad, PutsZerosForChannelsAndAroundImages) {
+TEST(Pad, AddsChannelsOfZerosAndABorder) {
   for (const Padding& padding : {Padding{}, Padding{0, 0, 1, 1}, Padding{2, 1, 0, 3}}) {
     for (const int64_t channels : {1, 2, 3}) {
       ExpectPadded<uint32_t>(DType::kF32, channels, 4, padding);
@@ -54,7 +54,7 @@ TEST(Pad, PutsZerosForChannelsAndAroundImages) {
   }
 }
 
-TEST(CastFilter, LeavesOutChannelsOfZeros) {
+TEST(CastFilter, DropsPaddedChannels) {
   const Shape from_shape{5, 4, 3, 2}, to_shape{5, 3, 3, 2};
   std::vector<Bf16> from(from_shape.size());
   for (size_t i = 0; i < from.size(); ++i) from[i] = Bf16(static_cast<float>(i));
@@ -68,8 +68,8 @@ using testing::Conv;
 using testing::ConvSizes;
 using testing::Elements;
 
-// Filters as cuDNN has them, (K,R,S,C) in memory.
-OpSpec InDoubleChannelsLast(OpSpec spec) {
+// Returns the operation in double, with filters (K,R,S,C) in memory, as cuDNN has them.
+OpSpec ToDoubleChannelsLast(OpSpec spec) {
   for (auto* places : {&spec.inputs, &spec.outputs}) {
     for (TensorSpec& t : *places) {
       if (t.layout == Layout::Filter()) t.layout = Layout::Nhwc();
@@ -78,71 +78,74 @@ OpSpec InDoubleChannelsLast(OpSpec spec) {
   return testing::InDouble(spec);
 }
 
-// Of numbers that bf16 holds.
+// Applies `gather`, a copy of bf16 elements, to values that bf16 represents exactly.
 template <typename Gather>
-Elements Gathered(const Elements& from, const Shape& to_shape, const Gather& gather) {
+Elements GatherBf16(const Elements& from, const Shape& to_shape, const Gather& gather) {
   std::vector<Bf16> narrow, gathered(to_shape.size(), Bf16(9));
   for (const double v : from) narrow.emplace_back(static_cast<float>(v));
   gather(narrow.data(), gathered.data());
   return {gathered.begin(), gathered.end()};
 }
 
-// Of which sums fit into fp16.
+// Returns integers that are so small that their sums are exact in fp16.
 Elements SmallNumbers(const Shape& shape, int64_t factor) {
   Elements numbers(shape.size());
   for (int64_t i = 0; i < shape.size(); ++i) numbers[i] = static_cast<double>(i * factor % 11 - 5);
   return numbers;
 }
 
-// A convolution, or its filter's gradient, by the reference loops.
+// Computes a convolution, or the gradient of its filter, with the reference backend.
 Elements Convolved(const OpSpec& spec, const Elements& first, const Elements& second) {
   const auto backend = MakeReferenceBackend(1);
   std::vector<Elements> inputs{first, second};
   inputs.resize(spec.inputs.size());
-  return testing::RunPlain(*backend, InDoubleChannelsLast(spec), inputs)[0];
+  return testing::RunPlain(*backend, ToDoubleChannelsLast(spec), inputs)[0];
 }
 
-// The gradient of the filter follows from that of the one that was made of it.
-void ExpectGradient(const ConvSizes& sizes, const ConvSizes& made, const Blocks& blocks,
+// Expects that CastFilterFromDepth() computes the gradient of the filter from that of the
+// transformed filter.
+void ExpectGradient(const ConvSizes& sizes, const ConvSizes& made, const PixelBlock& pixel_block,
                     const Elements& x, const Elements& made_x, const Elements& dy) {
   std::vector<Fp16> narrow;
   for (const double v : Convolved(Conv2dBackwardFilterSpec(made), made_x, dy))
     narrow.emplace_back(static_cast<float>(v));
   std::vector<float> got(sizes.w().size(), -1);
-  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), blocks, got.data(), sizes.w());
+  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), pixel_block, got.data(),
+                      sizes.w());
   const Elements want = Convolved(Conv2dBackwardFilterSpec(sizes), x, dy);
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i]) << i;
 }
 
-// A convolution over pixels, and over the blocks that come to the same; its filter's gradient too.
+// Expects equal results of a convolution over pixels and over pixel blocks, also for the gradient
+// of the filter.
 void ExpectSameConvolution(int64_t channels, int64_t taps, int stride, const Padding& padding,
                            int outputs, int64_t block_channels) {
   SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps, stride "
                                     << stride << ", outputs " << outputs);
   const ConvSizes sizes = Conv({2, channels, 9, 12}, 5, taps,
                                {.stride_h = stride, .stride_w = stride, .padding = padding});
-  const Blocks blocks{.rows = stride, .columns = stride * outputs, .outputs = outputs};
+  const PixelBlock pixel_block{.rows = stride, .columns = stride * outputs, .outputs = outputs};
   const Shape y = sizes.y();
   ASSERT_EQ(y[3] % outputs, 0);
   const int64_t r = DivideUp(taps, stride),
-                s = DivideUp(taps + (outputs - 1) * stride, blocks.columns);
+                s = DivideUp(taps + (outputs - 1) * stride, pixel_block.columns);
   const ConvSizes in_blocks =
       Conv({2, block_channels, y[2] + r - 1, y[3] / outputs + s - 1}, 5 * outputs, {r, s});
   const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7),
                  dy = SmallNumbers(y, 3);
-  const Elements x_blocks = Gathered(x, in_blocks.x, [&](const Bf16* from, Bf16* to) {
-    SpaceToDepth(nullptr, from, sizes.x, padding, blocks, to, in_blocks.x);
+  const Elements x_blocks = GatherBf16(x, in_blocks.x, [&](const Bf16* from, Bf16* to) {
+    SpaceToDepth(nullptr, from, sizes.x, padding, pixel_block, to, in_blocks.x);
   });
-  const Elements w_blocks = Gathered(w, in_blocks.w(), [&](const Bf16* from, Bf16* to) {
-    FilterToDepth(nullptr, from, sizes.w(), blocks, to, in_blocks.w());
+  const Elements w_blocks = GatherBf16(w, in_blocks.w(), [&](const Bf16* from, Bf16* to) {
+    FilterToDepth(nullptr, from, sizes.w(), pixel_block, to, in_blocks.w());
   });
-  // Outputs side by side lie in memory as channels do.
+  // In memory, two neighboring outputs lie like one output with twice the channels.
   EXPECT_EQ(Convolved(Conv2dSpec(sizes), x, w),
             Convolved(Conv2dSpec(in_blocks), x_blocks, w_blocks));
-  ExpectGradient(sizes, in_blocks, blocks, x, x_blocks, dy);
+  ExpectGradient(sizes, in_blocks, pixel_block, x, x_blocks, dy);
 }
 
-TEST(SpaceToDepth, MakesTheSameConvolution) {
+TEST(SpaceToDepth, PreservesTheConvolution) {
   ExpectSameConvolution(3, 7, 2, {3, 3, 3, 3}, 1, 16);
   ExpectSameConvolution(3, 7, 2, {3, 3, 3, 3}, 2, 32);
   ExpectSameConvolution(3, 3, 2, {0, 0, 1, 1}, 2, 32);
@@ -153,35 +156,36 @@ TEST(SpaceToDepth, MakesTheSameConvolution) {
   ExpectSameConvolution(2, 5, 2, {1, 2, 2, 1}, 1, 8);
 }
 
-// What is asked of the library: pixels as they are, or padded before.
+// Expects equal results of a convolution with single outputs and with output pairs, as cuDNN gets
+// them. The padding is part of the attributes or already part of x.
 void ExpectSameInPairs(int64_t channels, int64_t taps, const Padding& padding) {
   SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
   const ConvSizes sizes = Conv({2, channels, 9, 12}, 5, taps, {.padding = padding, .relu = true});
   const auto single =
       ConvolutionTask::Of(testing::InNarrow(Conv2dSpec(sizes), DType::kBF16)).ForLibrary(false);
-  ASSERT_TRUE(single.FitsPairs());
-  const ConvolutionTask pairs = single.InPairs();
+  ASSERT_TRUE(single.CanPairOutputs());
+  const ConvolutionTask pairs = single.WithPairedOutputs();
   const ConvSizes in_pairs = Conv(pairs.x, pairs.w[0], {taps, pairs.w[3]}, pairs.a);
   EXPECT_EQ(in_pairs.y(), pairs.y);
   const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7);
-  const Elements x_pairs = Gathered(x, pairs.x, [&](const Bf16* from, Bf16* to) {
+  const Elements x_pairs = GatherBf16(x, pairs.x, [&](const Bf16* from, Bf16* to) {
     const bool is_framed = pairs.a.padding != padding;
     Pad(nullptr, DType::kBF16, from, sizes.x, is_framed ? padding : Padding{}, to, pairs.x);
   });
-  const Elements w_pairs = Gathered(w, pairs.w, [&](const Bf16* from, Bf16* to) {
+  const Elements w_pairs = GatherBf16(w, pairs.w, [&](const Bf16* from, Bf16* to) {
     FilterToPairs(nullptr, DType::kBF16, from, sizes.w(), to, pairs.w);
   });
   EXPECT_EQ(Convolved(Conv2dSpec(sizes), x, w), Convolved(Conv2dSpec(in_pairs), x_pairs, w_pairs));
 }
 
-TEST(FilterToPairs, MakesTheSameConvolution) {
+TEST(FilterToPairs, PreservesTheConvolution) {
   ExpectSameInPairs(8, 3, {1, 1, 1, 1});
   ExpectSameInPairs(16, 5, {});
   ExpectSameInPairs(8, 3, {0, 0, 1, 2});
   ExpectSameInPairs(6, 5, {2, 2, 2, 2});
 }
 
-TEST(RepeatBias, RoundsIt) {
+TEST(RepeatBias, RepeatsAndRounds) {
   const std::vector<float> from{1, 2, 3.01F};
   std::vector<float> to(6, -1);
   RepeatBias(nullptr, from.data(), 3, 2, DType::kF32, to.data());
@@ -191,7 +195,7 @@ TEST(RepeatBias, RoundsIt) {
   EXPECT_EQ(rounded, (std::vector<Bf16>{Bf16(1.0F), Bf16(2.0F), Bf16(3.015625F)}));
 }
 
-// Sizes that no pack divides, and one that several blocks of threads share.
+// Sizes that packs do not divide, and one that needs several blocks of threads.
 template <typename Narrow>
 void ExpectCasts(DType narrow) {
   const std::vector<int64_t> sizes{1, 7, 8, 8192, 20001, 64};
@@ -231,12 +235,12 @@ void ExpectCasts(DType narrow) {
   }
 }
 
-TEST(Casts, ManyTensorsAtOnce) {
+TEST(Casts, CastManyTensorsAtOnce) {
   ExpectCasts<Bf16>(DType::kBF16);
   ExpectCasts<Fp16>(DType::kF16);
 }
 
-TEST(Casts, OneTypeToAnother) {
+TEST(Casts, SupportOneTypeToOneOtherOnly) {
   const auto backend = testing::MakeEmulatedCudaBackend(1);
   const TensorSpec x{.shape = {3}, .layout = Layout::RowMajor()};
   TensorSpec bf16 = x, fp16 = x;
@@ -251,15 +255,16 @@ TEST(Casts, OneTypeToAnother) {
   EXPECT_FALSE(supports({x}, {x}));
 }
 
-// Gradients of filters come rounded from cuDNN, to be cast with others; but those whose channels
-// are padded for it are cast by their kernel, and depthwise ones are our own, in fp32.
-TEST(Casts, GradientsOfFiltersMayWaitForThem) {
+// cuDNN returns gradients of filters in 16 bits, and kCasts casts many of them at once. If channels
+// were padded, the kernel itself casts. Depthwise gradients are fp32, since their kernel is our
+// own.
+TEST(Casts, GradientsOfFiltersMayBeCastLater) {
   const auto may_wait = [](const ConvSizes& sizes) {
     OpSpec spec = testing::Conv2dBackwardFilterSpec(sizes);
     spec.inputs[0].dtype = spec.inputs[1].dtype = DType::kBF16;
-    EXPECT_TRUE(HasTypes(spec));
+    EXPECT_TRUE(SupportsTypes(spec));
     spec.outputs[0].dtype = DType::kBF16;
-    return HasTypes(spec);
+    return SupportsTypes(spec);
   };
   EXPECT_TRUE(may_wait(Conv({2, 8, 9, 9}, 16, 3)));
   EXPECT_FALSE(may_wait(Conv({2, 3, 9, 9}, 16, 3)));

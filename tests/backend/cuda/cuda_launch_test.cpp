@@ -1,5 +1,5 @@
-// How the CUDA backend's own kernels are cut into blocks, and that the emulated GPU sees the faults
-// that a real one stops at.
+// Tests how our own kernels divide their work among blocks of threads, and that the emulated GPU
+// detects faults that stop a real one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,37 +13,40 @@
 namespace carole::cuda {
 namespace {
 
-constexpr int64_t kMostBlocksY = 65535;
+constexpr int64_t kMaxBlocksY = 65535;
 
-TEST(MatrixCut, CoversEverythingWithinTheLimitsOfGrids) {
+TEST(MatrixPartition, CoversEverythingWithinTheLimitsOfGrids) {
   const int64_t all_pixels[] = {1, 7, 49 * 256, 512 * 112 * 112, 512LL * 448 * 448, UINT32_MAX};
   const int64_t all_columns[] = {1, 3, 8, 18, 33, 256, 1001, 512 * 2048, 1 << 24};
   for (const int64_t pixels : all_pixels) {
     for (const int64_t columns : all_columns) {
-      for (const MatrixCut& cut :
-           {MatrixCut(pixels, columns, kFullGrid), CutForSums(pixels, columns)}) {
-        EXPECT_GE(int64_t{cut.pixel_blocks} * cut.chunk, pixels);
-        EXPECT_LT((int64_t{cut.pixel_blocks} - 1) * cut.chunk, pixels) << "a block without pixels";
-        EXPECT_GE(int64_t{cut.column_blocks} * cut.lanes, columns);
-        EXPECT_LE(cut.lanes, kMostLanes);
-        EXPECT_LE(cut.pixel_blocks, kMostBlocksY);
-        EXPECT_LE(int64_t{cut.column_blocks} * cut.pixel_blocks, 2 * kFullGrid + cut.column_blocks);
+      for (const MatrixPartition& partition :
+           {MatrixPartition(pixels, columns, kFullGrid), PartitionForSums(pixels, columns)}) {
+        EXPECT_GE(int64_t{partition.pixel_blocks} * partition.chunk, pixels);
+        EXPECT_LT((int64_t{partition.pixel_blocks} - 1) * partition.chunk, pixels)
+            << "a block without pixels";
+        EXPECT_GE(int64_t{partition.column_blocks} * partition.lanes, columns);
+        EXPECT_LE(partition.lanes, kMaxLanes);
+        EXPECT_LE(partition.pixel_blocks, kMaxBlocksY);
+        EXPECT_LE(int64_t{partition.column_blocks} * partition.pixel_blocks,
+                  2 * kFullGrid + partition.column_blocks);
       }
     }
   }
 }
 
-TEST(MatrixCut, FewThreadsAreIdle) {
+TEST(MatrixPartition, FewThreadsAreIdle) {
   for (const int64_t columns : {3, 12, 18, 20, 36, 40, 72, 120, 1001}) {
-    const MatrixCut cut(1 << 20, columns, kFullGrid);
-    const int64_t busy = kThreads / cut.lanes * columns, all = kThreads * cut.column_blocks;
-    EXPECT_GT(busy, all * 85 / 100) << columns << " columns in lanes of " << cut.lanes;
+    const MatrixPartition partition(1 << 20, columns, kFullGrid);
+    const int64_t busy = kThreads / partition.lanes * columns,
+                  all = kThreads * partition.column_blocks;
+    EXPECT_GT(busy, all * 85 / 100) << columns << " columns in lanes of " << partition.lanes;
   }
 }
 
-// Enough rows that every thread reads ahead many times, and an odd end: whole numbers, whose sums
-// no rounding hides.
-TEST(ColumnSums, OfManyRowsAreExact) {
+// There are enough rows that every thread reads ahead many times, and their number is odd. The
+// values are integers, so their sums are exact.
+TEST(ColumnSums, AreExactForManyRows) {
   constexpr int64_t kRows = 1024 * 256 * 37 + 77;
   std::vector<float> dy(kRows);
   int64_t sum = 0;
@@ -58,7 +61,8 @@ TEST(ColumnSums, OfManyRowsAreExact) {
   EXPECT_EQ(db, static_cast<float>(sum));
 }
 
-// More pixels than a full grid has threads, so that each reads several before it writes.
+// There are more pixels than a full grid has threads, so that each thread reads several pixels
+// before it writes.
 TEST(ForMatrix, ReachesEveryPixelOnce) {
   constexpr int64_t kRows = 80'007, kColumns = 33;
   std::vector<float> y(kRows * kColumns), bias(kColumns);
@@ -74,8 +78,8 @@ TEST(ForMatrix, ReachesEveryPixelOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The gradient of a ReLU: of its zeros, too; and its sums, where they are wanted.
-TEST(MaskGradient, TakesWhatReluDidNotPass) {
+// The gradient of a ReLU, which is 0 also where y is exactly 0, with and without its column sums.
+TEST(MaskGradient, IsZeroWhereReluDidNotPass) {
   constexpr int64_t kRows = 59, kColumns = 17;
   std::vector<Fp16> dx, y;
   std::vector<float> want, sums(kColumns);
@@ -111,12 +115,12 @@ TEST(ForEach, ReachesEveryElementOnce) {
 TEST(EmulatedGpu, RefusesGridsThatARealOneRefuses) {
   const auto kernel = +[](int) {};
   EXPECT_THROW(Launch(nullptr, dim3(0), kernel, 1), DeviceError);
-  EXPECT_THROW(Launch(nullptr, dim3(1, kMostBlocksY + 1), kernel, 1), DeviceError);
+  EXPECT_THROW(Launch(nullptr, dim3(1, kMaxBlocksY + 1), kernel, 1), DeviceError);
   EXPECT_NO_THROW(Launch(nullptr, dim3(2, 3), kernel, 1));
 }
 
-// Each thread takes what its neighbor has left.
-__global__ void Neighbor(int* to, bool waits) {
+// Each thread reads what its neighbor has written.
+__global__ void ReadNeighbor(int* to, bool waits) {
   __shared__ int left[kThreads];
   left[threadIdx.x] = 0;
   __syncthreads();
@@ -130,22 +134,22 @@ TEST(EmulatedGpu, AMissingBarrierGivesOtherBits) {
     std::vector<int> found;
     for (int run = 0; run < 2; ++run) {
       std::vector<int> to(kThreads);
-      Launch(nullptr, dim3(1), Neighbor, to.data(), waits);
+      Launch(nullptr, dim3(1), ReadNeighbor, to.data(), waits);
       found.push_back(std::accumulate(to.begin(), to.end(), 0));
     }
     EXPECT_EQ(found[0] == kThreads && found[1] == kThreads, waits);
   }
 }
 
-__global__ void HalfWaits(int) {
+__global__ void HalfReachesBarrier(int) {
   if (threadIdx.x < kThreads / 2) __syncthreads();
 }
 
-TEST(EmulatedGpuDeathTest, StopsAtABarrierThatSomeDoNotComeTo) {
-  EXPECT_DEATH(Launch(nullptr, dim3(1), HalfWaits, 1), "a barrier that some threads");
+TEST(EmulatedGpuDeathTest, StopsAtABarrierThatSomeThreadsDoNotReach) {
+  EXPECT_DEATH(Launch(nullptr, dim3(1), HalfReachesBarrier, 1), "a barrier that some threads");
 }
 
-TEST(EmulatedGpuDeathTest, StopsAtAVectorThatIsNotAligned) {
+TEST(EmulatedGpuDeathTest, StopsAtAMisalignedVector) {
   alignas(16) float y[8] = {};
   AddBiasRelu(nullptr, DType::kF32, y, nullptr, nullptr, 1, 4, true);
   EXPECT_DEATH(AddBiasRelu(nullptr, DType::kF32, y + 1, nullptr, nullptr, 1, 4, true),

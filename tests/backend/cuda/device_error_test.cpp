@@ -1,4 +1,4 @@
-// What the CUDA backend does when a call of CUDA fails, on the emulated runtime.
+// The CUDA backend reports failed CUDA calls as exceptions. Runs on the emulated CUDA runtime.
 #include <gmock/gmock.h>
 
 #include "src/backend/cuda/runtime/device_memory.h"
@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// A kernel's fault shows in the next call, whichever that is, and in all that follow.
+// A fault of a kernel is reported by the next CUDA call, whichever that is, and by all later calls.
 TEST(DeviceErrors, StickyErrorNamesTheCallAndUnwinds) {
   const auto backend = MakeEmulatedCudaBackend(1);
   DeviceMemory memory = cuda::AllocateDevice(64, nullptr);
@@ -25,14 +25,14 @@ TEST(DeviceErrors, StickyErrorNamesTheCallAndUnwinds) {
                                                HasSubstr("cudaErrorIllegalAddress"))));
   EXPECT_THAT([&] { cuda::AllocateDevice(64, nullptr); },
               ThrowsMessage<DeviceError>(HasSubstr("[cuda] cudaMalloc: ")));
-  memory.reset();  // throws nothing
+  memory.reset();  // does not throw
 }
 
 TEST(DeviceErrors, OutOfMemorySaysWhatIsFreeAndWhatHelps) {
   EXPECT_THAT([] { cuda::AllocateDevice(size_t{1} << 60, nullptr); },
               ThrowsMessage<DeviceMemoryError>(AllOf(
                   HasSubstr("[cuda] GPU memory: not enough: got 16384 MB free of 16384 MB, want"),
-                  HasSubstr("use a smaller --batch_size, or --activation_memory"))));
+                  HasSubstr("use a smaller --batch_size or --activation_memory"))));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// cuDNN has a plan for every convolution in every precision, and for fused ones, asked without a
-// GPU: of one that is described to it.
+// Checks that cuDNN has a plan for every convolution in every precision, also for fused ones. No
+// GPU is needed: cuDNN plans for a GPU that is described to it.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace carole::testing {
 namespace {
 
-// Compute capability 9.0, in the words of cuDNN 9.
+// A GPU of compute capability 9.0, in the JSON format of cuDNN 9.
 constexpr std::string_view kHopper =
     R"({"deviceName":"H200","cudaDeviceId":0,"deviceVer":900,"driverVer":13000,"pciDeviceId":0,)"
     R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
@@ -24,48 +24,52 @@ constexpr std::string_view kHopper =
     R"("totalGlobalMem":150000000000})";
 
 struct Planned {
-  std::string problem;
+  std::string error_text;
   bool tensor_cores = false;
 };
 
-// What src/backend/cuda/convolution/conv2d.cpp plans for such a GPU; `problem` too if there is
-// nobody to ask.
-Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool in_one_pass) {
+// Returns what src/backend/cuda/convolution/conv2d.cpp plans for such a GPU. Throws ConfigError if
+// the CUDA module cannot be loaded.
+Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool require_fused) {
   const auto check =
       LoadFunction<void(const OpSpec&, Precision, const std::string&, bool, std::string&, bool&)>(
-          {.tag = "cuda", .library = "libcarole_cuda.so", .without = "no CUDA", .needs = "cuDNN 9"},
+          {.tag = "cuda",
+           .library = "libcarole_cuda.so",
+           .if_missing = "no CUDA",
+           .dependencies = "cuDNN 9"},
           "carole_check_plan");
   const DType type = ActivationType(precision);
   Planned planned;
   check(type == DType::kF32 ? spec : InNarrow(spec, type), precision, std::string(kHopper),
-        in_one_pass, planned.problem, planned.tensor_cores);
+        require_fused, planned.error_text, planned.tensor_cores);
   return planned;
 }
 
-// Why there is nothing to test here, or nothing.
-std::string Lacking() {
+// Returns why the tests must be skipped on this machine, or an empty string.
+std::string SkipReason() {
   try {
     const Planned planned =
         PlanOnHopper(Conv2dSpec(Conv({1, 8, 4, 4}, 8, 1)), Precision::kFp32, false);
-    return planned.problem.find("starting 9.8") != std::string::npos ? planned.problem : "";
+    return planned.error_text.find("starting 9.8") != std::string::npos ? planned.error_text : "";
   } catch (const ConfigError& error) {
     return error.what();
   }
 }
 
-// Depthwise ones are our own.
+// Whether cuDNN plans this case: depthwise convolutions have kernels of our own.
 bool IsPlanned(const std::string& name) {
   return name.starts_with("conv2d") && name.find("depthwise") == std::string::npos;
 }
 
-// What the library has kernels for that add a bias and apply ReLU.
+// Whether cuDNN has fused kernels for this operation: those that add a bias and apply ReLU.
 bool IsFused(const OpSpec& spec) {
   return spec.kind == OpKind::kConv2d && IsPresent(spec.inputs, 2) &&
          spec.attributes_as<Conv2dAttributes>().relu;
 }
 
-// Kernels for masks in 16 bits the library compiles, and wants the driver's library for that. A
-// machine without a GPU has none but ours, which finds no GPU.
+// Whether libcuda.so.1 can be loaded. cuDNN compiles kernels for 16-bit masks, and needs the
+// driver's library for that. On machines without a GPU, the stub in
+// tests/support/driver_without_gpu serves.
 bool HasDriver() {
   static const bool has_driver = [] {
     if (dlopen("libcuda.so.1", RTLD_NOW) != nullptr) return true;
@@ -81,21 +85,21 @@ bool HasDriver() {
 class Plans : public ::testing::Test {
  protected:
   void SetUp() override {
-    has_driver_ = HasDriver();  // before the library looks for it
-    if (const std::string lacking = Lacking(); !lacking.empty())
-      GTEST_SKIP() << "skipped: " << lacking;
+    has_driver_ = HasDriver();  // must come before cuDNN looks for the driver
+    if (const std::string skip_reason = SkipReason(); !skip_reason.empty())
+      GTEST_SKIP() << "skipped: " << skip_reason;
   }
 
   bool has_driver_ = false;
 };
 
-TEST_F(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
+TEST_F(Plans, CudnnHasAPlanForEveryConvolutionInEveryPrecision) {
   int num_planned = 0;
   for (const ConformanceCase& c : ConformanceCases()) {
     if (!IsPlanned(c.name)) continue;
     for (const Precision precision :
          {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-      EXPECT_EQ(PlanOnHopper(c.spec, precision, IsFused(c.spec)).problem, "")
+      EXPECT_EQ(PlanOnHopper(c.spec, precision, IsFused(c.spec)).error_text, "")
           << c.name << " in " << Name(precision);
       ++num_planned;
     }
@@ -103,7 +107,8 @@ TEST_F(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
   EXPECT_GT(num_planned, 150);
 }
 
-// VGG's first, at the batch from which cuDNN had none with tensor cores for its filter's gradient.
+// VGG's first fully connected layer. From this batch size on, cuDNN had no plan with tensor cores
+// for the gradient of its filter.
 TEST_F(Plans, FullyConnectedLayersOfImagesUseTensorCores) {
   const ConvSizes fc6 = Conv({256, 512, 7, 7}, 4096, 7);
   for (const OpSpec& spec :
@@ -116,32 +121,32 @@ TEST_F(Plans, FullyConnectedLayersOfImagesUseTensorCores) {
   }
 }
 
-// Red, green and blue, with zeros for more: of ResNet, of Inception and MobileNet, of VGG.
+// Images have 3 channels; more channels are zeros or come from neighboring pixels.
 TEST_F(Plans, FirstLayersUseTensorCores) {
   for (const ConvSizes& stem :
        {ResNetStem(256), InceptionStem(256), MobileNetStem(256), VggStem(256)}) {
     for (const OpSpec& spec : {Conv2dSpec(stem), Conv2dBackwardFilterSpec(stem)}) {
       for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
         const Planned planned = PlanOnHopper(spec, precision, false);
-        EXPECT_EQ(planned.problem, "");
+        EXPECT_EQ(planned.error_text, "");
         EXPECT_TRUE(planned.tensor_cores) << Name(spec.kind) << " in " << Name(precision);
       }
     }
   }
 }
 
-// Where there is no driver, the mask takes a pass of its own.
+// Without a driver, the mask is a separate kernel.
 TEST_F(Plans, MaskedGradientsUseTensorCores) {
   const ConvSizes conv3_2 =
-      Conv({128, 256, 56, 56}, 256, 3, {.padding = Around(1)}, {.mask = true});
+      Conv({128, 256, 56, 56}, 256, 3, {.padding = Around(1)}, {.relu_mask = true});
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const Planned planned = PlanOnHopper(Conv2dBackwardDataSpec(conv3_2), precision, has_driver_);
-    EXPECT_EQ(planned.problem, "");
+    EXPECT_EQ(planned.error_text, "");
     EXPECT_TRUE(planned.tensor_cores) << Name(precision);
   }
 }
 
-// Of 64 channels, in pairs of outputs; with a bias and ReLU in one pass.
+// Layers with 64 channels use output pairs; bias and ReLU are fused.
 TEST_F(Plans, NarrowLayersUseTensorCores) {
   const ConvSizes conv1_2 = Conv({128, 64, 224, 224}, 64, 3, {.padding = Around(1)});
   ConvSizes fused = conv1_2;
@@ -150,7 +155,7 @@ TEST_F(Plans, NarrowLayersUseTensorCores) {
     for (const OpSpec& spec :
          {Conv2dSpec(conv1_2), Conv2dSpec(fused), Conv2dBackwardFilterSpec(conv1_2)}) {
       const Planned planned = PlanOnHopper(spec, precision, true);
-      EXPECT_EQ(planned.problem, "");
+      EXPECT_EQ(planned.error_text, "");
       EXPECT_TRUE(planned.tensor_cores) << Name(spec.kind) << " in " << Name(precision);
     }
   }

@@ -1,5 +1,6 @@
-// Decoding by nvJPEG, on libraries that stand in for it and for the driver (tests/support/fake_gpu)
-// and decode as libjpeg's accurate DCT does; and by the real ones where there is a GPU.
+// Tests decoding with nvJPEG. Most tests use fake libraries of nvJPEG and of the driver
+// (tests/support/fake_gpu), which decode with libjpeg's accurate DCT. One test uses the real
+// libraries if there is a GPU.
 #include "src/backend/nvjpeg/nvjpeg.h"
 
 #include <dlfcn.h>
@@ -33,16 +34,17 @@ const std::string kFolder = CAROLE_FAKE_GPU;
 const NvJpegLibraries kFakes{.nvjpeg = {kFolder + "/libnvjpeg.so.13"},
                              .driver = kFolder + "/libcuda.so.1"};
 
-// What a fake library counts.
-int Ask(const std::string& library, const char* function) {
+// Reads a counter of a fake library.
+int ReadCounter(const std::string& library, const char* function) {
   void* handle = dlopen(library.c_str(), RTLD_NOW);
   return reinterpret_cast<int (*)()>(dlsym(handle, function))();
 }
-int Asked() { return Ask(kFakes.nvjpeg[0], "FakeNvjpegAsked"); }
-int Decoded() { return Ask(kFakes.nvjpeg[0], "FakeNvjpegDecoded"); }
-int Objects() { return Ask(kFakes.driver, "FakeGpuObjects"); }
+// The number of images whose header was read, of decoded images, and of existing objects.
+int HeadersRead() { return ReadCounter(kFakes.nvjpeg[0], "FakeNvjpegAsked"); }
+int Decoded() { return ReadCounter(kFakes.nvjpeg[0], "FakeNvjpegDecoded"); }
+int Objects() { return ReadCounter(kFakes.driver, "FakeGpuObjects"); }
 
-// A variable of the environment, while this lives.
+// Sets an environment variable while the object exists.
 class SetVariable {
  public:
   SetVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -65,7 +67,7 @@ Image DecodeBy(const NvJpeg* nvjpeg, const std::string& bytes, const Region& win
 
 Region All(int height, int width) { return {.height = height, .width = width}; }
 
-TEST(NvJpeg, DecodesWindowsOfColorJpegs) {
+TEST(NvJpeg, DecodesRegionsOfColorJpegs) {
   const NvJpeg nvjpeg(0, kFakes);
   const int before = Decoded();
   for (const auto& [horizontal, vertical] : {std::pair{1, 1}, {2, 1}, {2, 2}}) {
@@ -85,9 +87,9 @@ TEST(NvJpeg, DecodesWindowsOfColorJpegs) {
   EXPECT_EQ(Decoded() - before, 12);
 }
 
-TEST(NvJpeg, IsAskedForBaselineColorOnly) {
+TEST(NvJpeg, DecodesBaselineColorOnly) {
   const NvJpeg nvjpeg(0, kFakes);
-  const int before = Asked();
+  const int before = HeadersRead();
   const Encoding gray{.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1};
   const Encoding cmyk{.in = JCS_CMYK, .file = JCS_CMYK, .components = 4};
   const Encoding rgb{.file = JCS_RGB};
@@ -104,13 +106,13 @@ TEST(NvJpeg, IsAskedForBaselineColorOnly) {
   arithmetic.at(arithmetic.find("\xff\xc0") + 1) = '\xc9';
   try {
     DecodeBy(&nvjpeg, arithmetic, All(40, 50));
-  } catch (const DataError&) {  // its bytes are Huffman's
+  } catch (const DataError&) {  // the data are Huffman codes, so libjpeg may fail
   }
-  EXPECT_EQ(Asked(), before);
+  EXPECT_EQ(HeadersRead(), before);
 }
 
-// A status is the image's fault as long as the driver sees no other.
-TEST(NvJpeg, LeavesWhatItRefusesToTheCpu) {
+// A status is taken for an error of the image unless the driver reports an error of the GPU.
+TEST(NvJpeg, CpuDecodesWhatNvjpegRefuses) {
   const NvJpeg nvjpeg(0, kFakes);
   const int before = Decoded();
   const std::string bytes = Encode(40, 50, {});
@@ -124,7 +126,7 @@ TEST(NvJpeg, LeavesWhatItRefusesToTheCpu) {
   EXPECT_EQ(Decoded(), before);
 }
 
-TEST(NvJpeg, LeavesWhatFindsNoMemoryToTheCpu) {
+TEST(NvJpeg, CpuDecodesIfMemoryIsShort) {
   const NvJpeg nvjpeg(0, kFakes);
   const std::string small = Encode(40, 50, {}), large = Encode(1400, 1100, {});  // over 4 MB
   const Region window = All(1400, 1100);
@@ -148,7 +150,7 @@ TEST(NvJpeg, LeavesWhatFindsNoMemoryToTheCpu) {
   }
 }
 
-TEST(NvJpeg, DoesWithoutInterpolationWhereItIsRefused) {
+TEST(NvJpeg, WorksWithoutInterpolationOnOldVersions) {
   const SetVariable old("FAKE_NVJPEG_OLD", "1");
   const NvJpeg nvjpeg(0, kFakes);
   const int before = Decoded();
@@ -163,7 +165,7 @@ TEST(NvJpeg, LibjpegDecidesWhatIsDamaged) {
               ThrowsMessage<DataError>(HasSubstr("truncated")));
 }
 
-TEST(NvJpeg, FailuresOfTheGpuAreErrors) {
+TEST(NvJpeg, ThrowsIfTheGpuFails) {
   const NvJpeg nvjpeg(0, kFakes);
   const std::string bytes = Encode(40, 50, {});
   const auto decode = [&] { DecodeBy(&nvjpeg, bytes, All(40, 50)); };
@@ -181,8 +183,8 @@ TEST(NvJpeg, FailuresOfTheGpuAreErrors) {
   }
 }
 
-TEST(NvJpeg, ThreadsHaveDecodersOfTheirOwn) {
-  const NvJpeg nvjpeg(3, kFakes);  // more than there are: modulo
+TEST(NvJpeg, EachThreadHasItsOwnDecoder) {
+  const NvJpeg nvjpeg(3, kFakes);  // there are fewer GPUs: the number is taken modulo
   const int before = Decoded();
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -204,7 +206,7 @@ TEST(NvJpeg, ThreadsHaveDecodersOfTheirOwn) {
   EXPECT_EQ(Decoded() - before, 100);
 }
 
-TEST(NvJpeg, LeavesNothingBehind) {
+TEST(NvJpeg, ReleasesAllObjects) {
   const int before = Objects();
   {
     const NvJpeg nvjpeg(0, kFakes);
@@ -230,7 +232,7 @@ TEST(NvJpeg, DecodersMayEndOnAnotherThread) {
   EXPECT_EQ(Objects(), before);
 }
 
-TEST(NvJpeg, SaysWhatIsMissing) {
+TEST(NvJpeg, NamesWhatIsMissing) {
   const auto make = [](const NvJpegLibraries& libraries) {
     return [=] { const NvJpeg nvjpeg(0, libraries); };
   };
@@ -244,13 +246,13 @@ TEST(NvJpeg, SaysWhatIsMissing) {
   EXPECT_THAT(make(libraries), ThrowsMessage<ConfigError>(HasSubstr("nvjpegCreateEx: missing")));
   libraries = kFakes;
   libraries.driver = "libcuda.so.none";
-  EXPECT_THAT(make(libraries), ThrowsMessage<ConfigError>(HasSubstr("NVIDIA's driver")));
+  EXPECT_THAT(make(libraries), ThrowsMessage<ConfigError>(HasSubstr("NVIDIA driver")));
   const SetVariable no_gpu("FAKE_GPU_COUNT", "0");
   EXPECT_THAT(make(kFakes),
               ThrowsMessage<ConfigError>(HasSubstr("no GPU to decode on: CUDA_ERROR_NO_DEVICE")));
 }
 
-// Between pixels of two decoders, in levels.
+// The difference between the pixels of two decoders, in levels of 0 to 255.
 struct Difference {
   int largest = 0;
   double sum = 0;
@@ -266,8 +268,9 @@ struct Difference {
   }
 };
 
-// Smooth colors: at sharp edges of them two ways to interpolate chroma may differ by any number.
-TEST(NvJpegOnGpu, ComesCloseToTheAccurateDct) {
+// The images have smooth colors. At sharp edges of colors, two ways to interpolate chroma may
+// differ by any number of levels.
+TEST(NvJpegOnGpu, IsCloseToTheAccurateDct) {
   std::optional<NvJpeg> nvjpeg;
   try {
     nvjpeg.emplace(0);
@@ -275,7 +278,7 @@ TEST(NvJpegOnGpu, ComesCloseToTheAccurateDct) {
     GTEST_SKIP() << "skipped: " << error.what();
   }
   if (dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "FakeGpuObjects") != nullptr)
-    GTEST_SKIP() << "skipped: a stand-in is loaded already; run this test alone";
+    GTEST_SKIP() << "skipped: the fake driver is already loaded; run this test alone";
   const std::unique_ptr<io::ImageDecoder> decoder = nvjpeg->MakeDecoder();
   for (const auto& [horizontal, vertical] : {std::pair{1, 1}, {2, 1}, {2, 2}}) {
     Difference difference;

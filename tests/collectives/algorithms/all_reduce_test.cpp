@@ -1,4 +1,4 @@
-// Every algorithm on every number of ranks, alone on a host and spread over several.
+// Every algorithm on several numbers of ranks, on one host and on several.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "src/core/error.h"
-#include "src/core/files/choice_cache.h"
+#include "src/core/files/tuning_cache.h"
 #include "tests/support/collective_cases.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/temporary_folder.h"
@@ -34,7 +34,8 @@ std::vector<Case> AllCases() {
     for (int per_host : {0, 1, 3}) {
       if (per_host >= ranks) continue;
       for (const auto& entry : collectives::kAllReduce) {
-        // Messages alone do not care for hosts, and on one host there is shared memory alone.
+        // Algorithms that only send messages do not depend on hosts. On one host, shared memory is
+        // the only one of the others.
         const bool is_for_messages = entry.name == "ring" || entry.name == "tree";
         const bool is_shared = entry.name == "shared_memory";
         if (entry.sum_f32 == nullptr || (is_for_messages && per_host != 1)) continue;
@@ -49,7 +50,7 @@ std::vector<Case> AllCases() {
 class AllReduceTest : public ::testing::TestWithParam<Case> {
  protected:
   CommunicatorOptions Options() const {
-    // Short segments: the ring has several in flight at 2^20 elements.
+    // Short segments, so that the ring has several in flight at 2^20 elements.
     return {.deadline_seconds = 30,
             .all_reduce = GetParam().algorithm,
             .segment_bytes = 100'000,
@@ -61,9 +62,11 @@ TEST_P(AllReduceTest, SumsAllCountsBitwiseEqual) {
   RunRanks(GetParam().ranks, CheckAllCounts, Options());
 }
 
-TEST_P(AllReduceTest, ManyInFlight) { RunRanks(GetParam().ranks, CheckInFlight, Options()); }
+TEST_P(AllReduceTest, RunsManyOperationsInFlight) {
+  RunRanks(GetParam().ranks, CheckInFlight, Options());
+}
 
-TEST_P(AllReduceTest, Reducer) {
+TEST_P(AllReduceTest, WorksInTheReducer) {
   RunRanks(GetParam().ranks, CheckReducer<float>, Options());
   RunRanks(GetParam().ranks, CheckReducer<double>, Options());
 }
@@ -71,7 +74,7 @@ TEST_P(AllReduceTest, Reducer) {
 INSTANTIATE_TEST_SUITE_P(Table, AllReduceTest, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.Name(); });
 
-TEST(Communicator, GatherAndBroadcast) {
+TEST(Communicator, GathersAndBroadcasts) {
   for (int ranks : {1, 2, 3, 4, 6, 7}) {
     for (int per_host : {0, 1, 2, 3}) {
       RunRanks(ranks, CheckGatherAndBroadcast,
@@ -92,8 +95,8 @@ TEST(Communicator, SumsInBf16BetweenHosts) {
   }
 }
 
-// The sum of the ranks' values as a binary tree, by messages and by shared memory.
-TEST(Communicator, TreesAddInOneOrder) {
+// Messages and shared memory add the values of the ranks as the same binary tree.
+TEST(Communicator, TreesAddInTheSameOrderOnAnyHosts) {
   const auto value = [](int rank) { return 1.0f + static_cast<float>(rank) * 0x1.23p-20f; };
   const float want = ((value(0) + value(1)) + (value(2) + value(3))) +
                      ((value(4) + value(5)) + (value(6) + value(7)));
@@ -110,7 +113,7 @@ TEST(Communicator, TreesAddInOneOrder) {
   }
 }
 
-// The lines of a file of choices, after its first.
+// Returns the lines of a file of choices, without the first.
 std::vector<std::string> Choices(const std::string& path) {
   std::ifstream file(path);
   std::vector<std::string> lines;
@@ -119,7 +122,7 @@ std::vector<std::string> Choices(const std::string& path) {
   return lines;
 }
 
-TEST(Communicator, AutoTakesWhatAnEarlierJobFound) {
+TEST(Communicator, AutoTakesTheChoiceOfAnEarlierJob) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/cache/all_reduce";
   constexpr size_t kCount = 10'000;
@@ -129,7 +132,7 @@ TEST(Communicator, AutoTakesWhatAnEarlierJobFound) {
              [&](Communicator& c) {
                std::vector<float> data(kCount);
                CheckAllReduce<float>(c, data);
-               if (c.rank() == 0) chosen = c.all_reduce_of(kCount * sizeof(float));
+               if (c.rank() == 0) chosen = c.all_reduce_for(kCount * sizeof(float));
              },
              {.choices_path = path, .ranks_per_host = per_host});
   };
@@ -141,16 +144,16 @@ TEST(Communicator, AutoTakesWhatAnEarlierJobFound) {
   EXPECT_EQ(line.substr(task, choice - 1 - task), "32768 bytes of fp32");
 
   for (const std::string other : {"hierarchical", "hierarchical_tree"}) {
-    ChoiceCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", other);
+    TuningCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", other);
     run(2);
     EXPECT_EQ(chosen, other);
     ASSERT_EQ(Choices(path).size(), 1U) << "nothing was measured";
   }
   run(1);
-  EXPECT_EQ(Choices(path).size(), 2U) << "other hosts are another place";
-  ChoiceCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", "ring");
+  EXPECT_EQ(Choices(path).size(), 2U) << "other hosts have choices of their own";
+  TuningCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", "ring");
   run(2);
-  EXPECT_NE(chosen, "ring") << "does not win on these hosts: measured anew";
+  EXPECT_NE(chosen, "ring") << "not a candidate on these hosts, so it is measured again";
 }
 
 TEST(Communicator, AutoMeasuresOnceForEachSizeAndAgrees) {
@@ -160,21 +163,21 @@ TEST(Communicator, AutoMeasuresOnceForEachSizeAndAgrees) {
                for (size_t count : {1000, 1023, 100'000}) {
                  std::vector<float> data(count);
                  CheckAllReduce<float>(c, data);
-                 Require(c.all_reduce_of(count * sizeof(float)) != "auto", "chosen");
+                 Require(c.all_reduce_for(count * sizeof(float)) != "auto", "chosen");
                  CheckAllReduce<float>(c, data);
                }
-               Require(c.all_reduce_of(4096) == c.all_reduce_of(4100), "one choice for a size");
-               Require(c.all_reduce_of(64 << 10) == "auto", "not measured yet");
+               Require(c.all_reduce_for(4096) == c.all_reduce_for(4100), "one choice for a size");
+               Require(c.all_reduce_for(64 << 10) == "auto", "not measured yet");
                Require(c.all_reduce() == "auto", "still automatic");
              },
              {.ranks_per_host = per_host});
   }
   RunRanks(2, [](Communicator& c) {
-    Require(c.all_reduce_of(4096) == "shared_memory", "one host needs no measuring");
+    Require(c.all_reduce_for(4096) == "shared_memory", "one host needs no measuring");
   });
 }
 
-TEST(Communicator, ObserverGetsWhatIsThrough) {
+TEST(Communicator, TheObserverGetsCompletedOperations) {
   RunRanks(2, [](Communicator& c) {
     std::vector<collectives::CollectiveRecord> records;
     std::string what;
@@ -191,12 +194,12 @@ TEST(Communicator, ObserverGetsWhatIsThrough) {
     Require(r.operation == "all_reduce" && what == "gradients", "names");
     Require(r.algorithm == "shared_memory", "algorithm");
     Require(r.step == 3 && r.bucket == 2 && r.bytes == 4000, "numbers");
-    Require(r.start <= r.agreed && r.agreed <= r.end, "times");
+    Require(r.start <= r.all_arrived && r.all_arrived <= r.end, "times");
   });
 }
 
-// Threads share one clock, so hosts made of threads are not apart.
-TEST(Communicator, MeasuresClocksApart) {
+// Threads share one clock, so the clocks of hosts made of threads are equal.
+TEST(Communicator, MeasuresTheClockOffset) {
   for (int per_host : {0, 1}) {
     RunRanks(3,
              [](Communicator& c) {
@@ -206,7 +209,7 @@ TEST(Communicator, MeasuresClocksApart) {
   }
 }
 
-TEST(Communicator, CountsHowLongARankWaitsForLaterOnes) {
+TEST(Communicator, MeasuresHowLongARankWaitsForOthers) {
   using Clock = std::chrono::steady_clock;
   RunRanks(2, [](Communicator& c) {
     std::vector<float> data(1000);
@@ -239,7 +242,7 @@ TEST(Communicator, ArenasAreZeroedAndAligned) {
   });
 }
 
-TEST(Communicator, LocalRanksAreThoseOfTheHost) {
+TEST(Communicator, NumbersLocalRanksOnEachHost) {
   RunRanks(5,
            [](Communicator& c) {
              Require(c.local_rank() == c.rank() % 2, "local rank");
@@ -266,9 +269,8 @@ TEST(Plan, SplitsEvenly) {
   EXPECT_EQ(SplitEvenly(1, 3, 2), (Piece{1, 0}));
 }
 
-// What a member sends is what its right neighbor expects, and it never sends what it does not have
-// yet.
-TEST(Plan, RingsFitTogether) {
+// A member sends what its right neighbor expects, and never sends what it does not have yet.
+TEST(Plan, MembersOfARingSendWhatTheirNeighborsExpect) {
   for (int size : {2, 3, 5}) {
     for (size_t count : {0, 1, 4, 1000}) {
       std::vector<collectives::RingPlan> plans;

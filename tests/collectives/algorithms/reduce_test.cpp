@@ -1,4 +1,4 @@
-// The vector loops against plain ones, bit by bit, at every length around the vector width.
+// Compares the vector loops with plain ones, bit by bit, at lengths around the vector width.
 #include "collectives/algorithms/reduce.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class ReduceTest : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(ReduceTest, Types);
 
-// The order that reduce.h promises.
+// Sums in the order that reduce.h promises.
 template <typename T>
 T TreeSum(const std::vector<T>& addends) {
   if (addends.size() == 1) return addends[0];
@@ -26,7 +26,7 @@ T TreeSum(const std::vector<T>& addends) {
   return TreeSum<T>({addends.begin(), middle}) + TreeSum<T>({middle, addends.end()});
 }
 
-TYPED_TEST(ReduceTest, SumsAsATree) {
+TYPED_TEST(ReduceTest, SumsAsABinaryTree) {
   using T = TypeParam;
   constexpr T kGuard = -77;
   std::mt19937 random(1);
@@ -56,7 +56,7 @@ TYPED_TEST(ReduceTest, SumsAsATree) {
   }
 }
 
-// Of values halfway between two bf16 the one with an even last bit, as IEEE 754 rounds.
+// As IEEE 754 requires, a value halfway between two bf16 rounds to the one with an even last bit.
 TEST(Bf16, RoundsToNearestEven) {
   const float infinity = std::numeric_limits<float>::infinity();
   const std::pair<float, float> cases[] = {{1.0f, 1.0f},
@@ -69,7 +69,7 @@ TEST(Bf16, RoundsToNearestEven) {
                                            {std::numeric_limits<float>::max(), infinity},
                                            {-infinity, -infinity}};
   for (const auto& [from, want] : cases) {
-    // In a full vector and alone.
+    // In a full vector and as a single element.
     for (size_t count : {1, 16}) {
       const std::vector<float> floats(count, from);
       std::vector<uint16_t> rounded(count);
@@ -82,7 +82,7 @@ TEST(Bf16, RoundsToNearestEven) {
       EXPECT_EQ(sum.back(), 1.0f + want);
     }
   }
-  // A NaN whose bits would be cut away, and one that would overflow to -0.
+  // A NaN whose set bits would be truncated, and one that rounding would overflow to -0.
   for (uint32_t bits : {0x7f800001u, 0x7fffffffu}) {
     const auto nan = std::bit_cast<float>(bits);
     uint16_t rounded = 0;

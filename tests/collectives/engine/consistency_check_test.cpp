@@ -1,4 +1,4 @@
-// Ranks that disagree or give up: the others get an error that names them.
+// If ranks disagree or give up, the other ranks get an error that names them.
 #include "collectives/engine/consistency_check.h"
 
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 #include <map>
 #include <thread>
 
-#include "collectives/ranks/fact_check.h"
 #include "collectives/ranks/rank_local_work.h"
+#include "collectives/ranks/settings_check.h"
 #include "src/core/error.h"
 #include "tests/support/collective_cases.h"
 #include "tests/support/run_ranks.h"
@@ -23,10 +23,10 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// One host, a host for each rank, and hosts of two.
+// Ranks per host: all on one host (0), a host for each rank, and hosts of two.
 const std::vector<int> kPerHost = {0, 1, 2};
 
-// Rank 2 of four calls something else; all ranks have to say the same.
+// Rank 2 of four calls something else. All ranks must throw the same error.
 void ExpectMismatch(const std::function<void(Communicator&, bool is_odd)>& call,
                     const std::string& odd, const std::string& common) {
   for (int per_host : kPerHost) {
@@ -39,7 +39,7 @@ void ExpectMismatch(const std::function<void(Communicator&, bool is_odd)>& call,
   }
 }
 
-TEST(Contract, Count) {
+TEST(ConsistencyCheck, FindsADifferentCount) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         std::vector<float> data(is_odd ? 99 : 100, 1.0f);
@@ -48,7 +48,7 @@ TEST(Contract, Count) {
       "all_reduce of 99 fp32", "all_reduce of 100 fp32");
 }
 
-TEST(Contract, Type) {
+TEST(ConsistencyCheck, FindsADifferentType) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         std::vector<float> floats(100);
@@ -58,7 +58,7 @@ TEST(Contract, Type) {
       "100 fp64", "100 fp32");
 }
 
-TEST(Contract, Tag) {
+TEST(ConsistencyCheck, FindsADifferentTag) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         std::vector<float> data(100);
@@ -67,7 +67,7 @@ TEST(Contract, Tag) {
       "step 8, bucket 5", "step 7, bucket 5");
 }
 
-TEST(Contract, Order) {
+TEST(ConsistencyCheck, FindsADifferentOrder) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         std::vector<float> data(100);
@@ -78,7 +78,7 @@ TEST(Contract, Order) {
       "barrier, tag stray", "all_reduce of 100 fp32, tag gradients");
 }
 
-TEST(Contract, BucketPlan) {
+TEST(ConsistencyCheck, FindsADifferentBucketPlan) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         std::vector<float> gradients(100);
@@ -87,7 +87,7 @@ TEST(Contract, BucketPlan) {
       "bucket plan", "plan 0x");
 }
 
-TEST(Contract, Algorithm) {
+TEST(ConsistencyCheck, FindsADifferentAlgorithm) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         std::vector<float> data(100);
@@ -97,7 +97,7 @@ TEST(Contract, Algorithm) {
       "algorithm ring", "algorithm ");
 }
 
-TEST(Contract, PlaceInArena) {
+TEST(ConsistencyCheck, FindsADifferentAddressInTheArena) {
   ExpectMismatch(
       [](Communicator& c, bool is_odd) {
         const auto arena = c.AllocateArena(1000);
@@ -106,7 +106,7 @@ TEST(Contract, PlaceInArena) {
       "arena 0 byte 4", "arena 0 byte 0");
 }
 
-TEST(Contract, AfterAnErrorTheCommunicatorIsUnusable) {
+TEST(ConsistencyCheck, MakesTheCommunicatorUnusableAfterAnError) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     EXPECT_THROW(c.Barrier({.step = c.rank()}), CommError);
     c.Barrier({});
@@ -127,17 +127,17 @@ TEST(Abort, EndsTheWaitsOfAllRanks) {
   }
 }
 
-TEST(SameFacts, NamesWhatDiffersOnWhichRanks) {
+TEST(SettingsCheck, NamesTheDifferentSettingsAndRanks) {
   for (int per_host : kPerHost) {
     const auto errors = ErrorsOfRanks(4,
                                       [](Communicator& c) {
-                                        std::map<std::string, std::string> facts = {
+                                        std::map<std::string, std::string> settings = {
                                             {"version", "1"}, {"net", "lenet"}, {"seed", "7"}};
-                                        collectives::CheckSettingsMatch(c, facts);
+                                        collectives::CheckSettingsMatch(c, settings);
                                         if (c.rank() == 2)
-                                          facts = {{"version", "2"}, {"net", "lenet"}};
-                                        if (c.rank() == 3) facts["momentum"] = "0.9";
-                                        collectives::CheckSettingsMatch(c, facts);
+                                          settings = {{"version", "2"}, {"net", "lenet"}};
+                                        if (c.rank() == 3) settings["momentum"] = "0.9";
+                                        collectives::CheckSettingsMatch(c, settings);
                                       },
                                       {.ranks_per_host = per_host});
     EXPECT_THAT(errors, Each(errors[0]));
@@ -157,7 +157,7 @@ TEST(RunRankLocal, MayTakeLongerThanTheDeadline) {
                if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
                done = true;
              });
-             c.Barrier({.what = "behind"});
+             c.Barrier({.what = "after the work"});
              Require(done, "the work is done");
            },
            {.deadline_seconds = 6});
@@ -189,7 +189,7 @@ TEST(RunRankLocal, ThrowsBeforeTheOthersAreDone) {
   EXPECT_THAT(errors, ::testing::ElementsAre("", "no space"));
 }
 
-TEST(RunRankLocal, TellsWhomAllWaitFor) {
+TEST(RunRankLocal, LogsWhichRankTheOthersWaitFor) {
   using std::chrono::milliseconds;
   ::testing::internal::CaptureStderr();
   RunRanks(3, [](Communicator& c) {
@@ -201,7 +201,7 @@ TEST(RunRankLocal, TellsWhomAllWaitFor) {
               HasSubstr("work: waiting for rank 1 (thread host 0), "));
 }
 
-TEST(RunRankLocal, FindsARankThatDoesNotCome) {
+TEST(RunRankLocal, FindsAMissingRank) {
   const auto errors = ErrorsOfRanks(3,
                                     [](Communicator& c) {
                                       if (c.rank() == 2) return;
@@ -212,7 +212,7 @@ TEST(RunRankLocal, FindsARankThatDoesNotCome) {
     EXPECT_THAT(errors[rank], AllOf(HasSubstr("tag work"), HasSubstr("rank 2 (")));
 }
 
-TEST(Replicas, BroadcastMakesThemEqual) {
+TEST(ReplicaCheck, BroadcastMakesReplicasEqual) {
   RunRanks(3, [](Communicator& c) {
     std::vector<float> weights(1001, static_cast<float>(c.rank() + 1));
     collectives::BroadcastAndVerify(c, weights);
@@ -220,7 +220,7 @@ TEST(Replicas, BroadcastMakesThemEqual) {
   });
 }
 
-TEST(Replicas, NamesTheMinority) {
+TEST(ReplicaCheck, NamesTheRanksInTheMinority) {
   for (size_t odd_element : {0, 500, 1000}) {
     const auto errors = ErrorsOfRanks(4, [&](Communicator& c) {
       std::vector<float> weights(1001, 1.0f);
@@ -232,7 +232,7 @@ TEST(Replicas, NamesTheMinority) {
   }
 }
 
-TEST(Replicas, OfTwoNoneIsInTheMinority) {
+TEST(ReplicaCheck, NamesBothOfTwoRanks) {
   const auto errors = ErrorsOfRanks(2, [&](Communicator& c) {
     const std::vector<float> weights(3, static_cast<float>(c.rank()));
     collectives::VerifyReplicas(c, weights, "weights");

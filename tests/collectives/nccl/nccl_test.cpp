@@ -1,4 +1,4 @@
-// DeviceSums by NCCL inside the engine, on emulated streams.
+// DeviceAllReduce over NCCL inside the engine, on emulated streams.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -24,7 +24,7 @@ TEST(Nccl, SumsInTheOrderOfTheStream) {
   for (int size : {2, 3}) {
     RunRanks(size, [size](Communicator& c) {
       EmulatedDevice device(c, 1000);
-      for (int step = 1; step <= 300; step += 37) {  // slots are used again
+      for (int step = 1; step <= 300; step += 37) {  // enough steps to reuse slots
         device.Launch([&, step](std::span<float> v) {
           std::iota(v.begin(), v.end(), static_cast<float>(c.rank() * step));
         });
@@ -43,7 +43,7 @@ TEST(Nccl, SumsInTheOrderOfTheStream) {
   }
 }
 
-TEST(Nccl, TicketsAreUsedAgain) {
+TEST(Nccl, ReusesTheSlotsOfTickets) {
   RunRanks(2, [](Communicator& c) {
     EmulatedDevice device(c, 4);
     device.Launch([](std::span<float> v) { v[0] = 1; });
@@ -55,7 +55,7 @@ TEST(Nccl, TicketsAreUsedAgain) {
   });
 }
 
-TEST(Nccl, ReducerOverlapsAndHostSumsGoOn) {
+TEST(Nccl, TheReducerOverlapsAndHostMemoryIsStillReduced) {
   RunRanks(2, [](Communicator& c) {
     EmulatedDevice device(c, 1024);
     const std::vector<Range> parameters{{0, 256}, {256, 512}, {768, 256}};
@@ -82,7 +82,7 @@ TEST(Nccl, ReducerOverlapsAndHostSumsGoOn) {
   });
 }
 
-TEST(Nccl, ContractIsCheckedBeforeDataMoves) {
+TEST(Nccl, ComparesHeadersBeforeDataMoves) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     EmulatedDevice device(c, 64);
     const auto data = device.values().first(c.rank() == 0 ? 64 : 32);
@@ -95,37 +95,37 @@ TEST(Nccl, ContractIsCheckedBeforeDataMoves) {
   }
 }
 
-TEST(Nccl, RanksHaveGpusOfTheirOwnUnlessTheyMayShare) {
-  const std::vector<std::string> apart{"00:01 (a)", "00:02 (a)", "00:01 (b)"};
+TEST(Nccl, RefusesTwoRanksOnOneGpuUnlessTheyMayShare) {
+  const std::vector<std::string> separate{"00:01 (a)", "00:02 (a)", "00:01 (b)"};
   const std::vector<std::string> shared{"00:01 (a)", "00:02 (a)", "00:02 (a)"};
-  RequireOwnGpus(apart, 22809, false);
-  RequireOwnGpus(shared, kNcclSharesGpus, true);
+  RequireOneRankPerGpu(separate, 22809, false);
+  RequireOneRankPerGpu(shared, kMinVersionToShareGpus, true);
   const auto message = [&](int version, bool may_share) {
-    return [&shared, version, may_share] { RequireOwnGpus(shared, version, may_share); };
+    return [&shared, version, may_share] { RequireOneRankPerGpu(shared, version, may_share); };
   };
   using ::testing::AllOf;
   using ::testing::HasSubstr;
   using ::testing::ThrowsMessage;
-  EXPECT_THAT(message(kNcclSharesGpus, false),
+  EXPECT_THAT(message(kMinVersionToShareGpus, false),
               ThrowsMessage<ConfigError>(AllOf(
-                  HasSubstr("GPU 00:02 (a): ranks 1 and 2 both compute on it"),
+                  HasSubstr("GPU 00:02 (a): ranks 1 and 2 both use it"),
                   HasSubstr("got NCCL 2.30.0 without NCCL_MULTI_RANK_GPU_ENABLE=1, want a GPU"))));
   EXPECT_THAT(message(22809, true),
               ThrowsMessage<ConfigError>(HasSubstr("got NCCL 2.28.9, want a GPU")));
 }
 
-// Tickets come round before anybody has looked at what is under way.
-TEST(Nccl, OldSumsAreNotTakenForLateOnes) {
+// Slots are reused before anything has checked what is in flight.
+TEST(Nccl, DoesNotTakeOldAllReducesForLateOnes) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double> kPause(4);
   EmulatedStream stream;
   const NcclModule& nccl = *carole_nccl_module();
-  const std::unique_ptr<DeviceSums> sums(
+  const std::unique_ptr<DeviceAllReduce> sums(
       nccl.connect(nccl.make_id(), 0, 1, {.device = 0, .stream = &stream}, [] {}));
   float value = 1;
   const auto sum = [&] {
-    const DeviceSums::Ticket ticket = sums->Mark();
-    sums->Sum(ticket, std::span(&value, 1));
+    const DeviceAllReduce::Ticket ticket = sums->Mark();
+    sums->Enqueue(ticket, std::span(&value, 1));
     sums->Join(ticket);
   };
   for (int i = 0; i < 300; ++i) sum();
@@ -136,13 +136,13 @@ TEST(Nccl, OldSumsAreNotTakenForLateOnes) {
   stream.Push([end = end.get_future().share()] { end.wait(); });
   sum();
   const std::chrono::duration<double> elapsed = Clock::now() - start;
-  EXPECT_EQ(sums->Trouble((elapsed + kPause).count()), "");
-  EXPECT_THAT(sums->Trouble(0), ::testing::HasSubstr("a sum is not through after"));
+  EXPECT_EQ(sums->FindProblem((elapsed + kPause).count()), "");
+  EXPECT_THAT(sums->FindProblem(0), ::testing::HasSubstr("an all-reduce is not complete after"));
   end.set_value();
   stream.Wait();
 }
 
-void SumWhile(std::atomic<bool>& fault) {
+void AllReduceWhile(std::atomic<bool>& fault) {
   RunRanks(2,
            [&](Communicator& c) {
              EmulatedDevice device(c, 64);
@@ -155,18 +155,20 @@ void SumWhile(std::atomic<bool>& fault) {
            {.deadline_seconds = 5});
 }
 
-TEST(NcclDeathTest, SumThatDoesNotEndEndsTheProcess) {
+TEST(NcclDeathTest, AnAllReduceThatDoesNotEndEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(SumWhile(NcclFaults().hangs), ::testing::ExitedWithCode(69), "not through after");
+  EXPECT_EXIT(AllReduceWhile(NcclFaults().hangs), ::testing::ExitedWithCode(69),
+              "not complete after");
 }
 
-// As the first ones may, in which ranks are connected.
-TEST(NcclDeathTest, SumThatNeverReachesItsStreamEndsTheProcess) {
+// This can happen in the first all-reduces, in which NCCL connects ranks.
+TEST(NcclDeathTest, AnAllReduceThatNeverReachesItsStreamEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(SumWhile(NcclFaults().pends), ::testing::ExitedWithCode(69), "not through after");
+  EXPECT_EXIT(AllReduceWhile(NcclFaults().pends), ::testing::ExitedWithCode(69),
+              "not complete after");
 }
 
-TEST(Nccl, FailedPeerIsAnError) {
+TEST(Nccl, AFailedPeerIsAnError) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     EmulatedDevice device(c, 64);
     c.Barrier({});
@@ -178,8 +180,8 @@ TEST(Nccl, FailedPeerIsAnError) {
     EXPECT_THAT(error, ::testing::HasSubstr("remote process exited: Net : Connection reset"));
 }
 
-// Not as a lost peer, for which a batch script would start the job again.
-TEST(Nccl, RefusedUseIsAnErrorOfTheConfiguration) {
+// It is not an error like a lost peer, for which a batch script would start the job again.
+TEST(Nccl, InvalidUsageIsAConfigError) {
   NcclFaults().refuses = true;
   const auto errors =
       ErrorsOfRanks(2, [](Communicator& c) { EXPECT_THROW(EmulatedDevice(c, 64), ConfigError); });
@@ -187,8 +189,8 @@ TEST(Nccl, RefusedUseIsAnErrorOfTheConfiguration) {
   EXPECT_THAT(errors, ::testing::Each(""));
 }
 
-// Else the host would sum, and read memory that is not its own.
-TEST(Nccl, KernelThatFailedIsAnError) {
+// Without the error, the host would reduce the data, and access device memory.
+TEST(Nccl, AKernelThatFailedIsAnError) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     EmulatedDevice device(c, 64);
     c.Barrier({});
@@ -199,8 +201,8 @@ TEST(Nccl, KernelThatFailedIsAnError) {
   for (const std::string& error : errors) EXPECT_THAT(error, ::testing::HasSubstr("[nccl] cuda"));
 }
 
-// While the ranks do something else, the thread of the sums looks now and then.
-TEST(NcclDeathTest, KernelThatFailsBetweenSumsEndsTheProcess) {
+// While the ranks do something else, the engine's thread checks the device about once a second.
+TEST(NcclDeathTest, AKernelThatFailsBetweenAllReducesEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fail = [] {
     RunRanks(2, [](Communicator& c) {

@@ -20,30 +20,30 @@ Vector Pair(Vector a, const Vector& b) {
   return a;
 }
 
-TEST(Adasum, AveragesParallelAddsOrthogonalGradients) {
+TEST(Adasum, AveragesParallelAndAddsOrthogonalGradients) {
   EXPECT_EQ(Pair({2, 4}, {2, 4}), (Vector{2, 4}));
   EXPECT_EQ(Pair({2, 0}, {6, 0}), (Vector{4, 0}));
   EXPECT_EQ(Pair({3, 0}, {0, 5}), (Vector{3, 5}));
 }
 
-TEST(Adasum, ByHand) {
-  // a.b = 2, |a|^2 = 4, |b|^2 = 2: 3/4 a + 1/2 b
+TEST(Adasum, MatchesAResultComputedByHand) {
+  // a.b = 2, |a|^2 = 4, |b|^2 = 2, so the result is 3/4 a + 1/2 b.
   EXPECT_EQ(Pair({2, 0}, {1, 1}), (Vector{2, 0.5}));
 }
 
-TEST(Adasum, ZeroChangesNothing) {
+TEST(Adasum, AZeroGradientLeavesTheOtherUnchanged) {
   EXPECT_EQ(Pair({0, 0}, {1, 2}), (Vector{1, 2}));
   EXPECT_EQ(Pair({1, 2}, {0, 0}), (Vector{1, 2}));
 }
 
-// The gradient of rank r: two layers of other scales.
+// Returns the gradient of a rank: two layers of different scales.
 Vector GradientOf(int rank) {
   Vector g;
   for (int i = 0; i < 7; ++i) g.push_back(std::sin(rank * 1.3 + i) * (i < 3 ? 1 : 100));
   return g;
 }
 
-// The paper's recursion, layer by layer.
+// The recursion of the paper, layer by layer.
 Vector Expected(const std::vector<Vector>& gradients, const std::vector<Range>& layers) {
   if (gradients.size() == 1) return gradients[0];
   std::vector<Vector> halves;
@@ -83,7 +83,7 @@ TEST(Adasum, ReducerCombinesLayersOfAllRanksPairwise) {
   }
 }
 
-TEST(Adasum, ThreeRanksAgree) {
+TEST(Adasum, ThreeRanksGetTheSameResult) {
   std::vector<Vector> results(3);
   RunRanks(3, [&](Communicator& c) {
     Vector mine = GradientOf(c.rank()), gathered;
@@ -96,7 +96,7 @@ TEST(Adasum, ThreeRanksAgree) {
   EXPECT_EQ(results[0], Pair(Pair(GradientOf(0), GradientOf(1)), GradientOf(2)));
 }
 
-TEST(Reducer, WithoutReductionEachRankKeepsItsOwn) {
+TEST(Reducer, WithoutReductionEachRankKeepsItsOwnGradients) {
   RunRanks(2, [](Communicator& c) {
     Vector mine = GradientOf(c.rank());
     collectives::BasicReducer<double> reducer(c, mine, {{0, 7}}, {}, Reduction::kNone);

@@ -27,7 +27,7 @@ std::vector<Range> EqualParameters(size_t num, size_t count) {
   return parameters;
 }
 
-// Bucket ends where bit i of `cuts` is set, and at the end.
+// Makes buckets that end after parameter i if bit i of `cuts` is set, and at the end.
 std::vector<Bucket> Cut(const std::vector<Range>& parameters, unsigned cuts) {
   std::vector<Bucket> buckets;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -39,7 +39,7 @@ std::vector<Bucket> Cut(const std::vector<Range>& parameters, unsigned cuts) {
   return buckets;
 }
 
-// When the last bucket's sum is there.
+// Returns the time at which the sum of the last bucket is complete.
 double FinishMs(const std::vector<Bucket>& buckets, const BucketTimes& times) {
   double now = 0;
   for (const Bucket& b : buckets) {
@@ -50,7 +50,7 @@ double FinishMs(const std::vector<Bucket>& buckets, const BucketTimes& times) {
   return now;
 }
 
-TEST(BucketsByTime, NoOtherPlanFinishesEarlierOrAsEarlyInFewer) {
+TEST(BucketsByTime, NoOtherPlanFinishesEarlierOrAsEarlyWithFewerBuckets) {
   std::mt19937 random(5);
   for (int round = 0; round < 50; ++round) {
     constexpr size_t kNum = 8;
@@ -80,22 +80,25 @@ TEST(BucketsByTime, NoOtherPlanFinishesEarlierOrAsEarlyInFewer) {
   }
 }
 
-TEST(BucketsByTime, AsManyAsTheNetworkNeeds) {
+TEST(BucketsByTime, MakesAsManyBucketsAsTheNetworkNeeds) {
   const auto parameters = EqualParameters(5, 10);
   const std::vector<double> ready = {1, 2, 3, 4, 5};
   EXPECT_EQ(PlanBucketsByTime(parameters, 4, {ready, 100, 1e-6}).size(), 1);
-  // A network as slow as backward must begin with each gradient; a fast one waits for the last.
+  // If the network is as slow as backward, it must start with each gradient. A fast network can
+  // wait for the last gradient.
   EXPECT_EQ(PlanBucketsByTime(parameters, 4, {ready, 0, 0.025}).size(), 5);
   EXPECT_EQ(PlanBucketsByTime(parameters, 4, {ready, 0, 1e-3}).size(), 2);
 }
 
-// Steps of two ranks until the tuner has chosen, of which step_ms tells how long they take.
+// What a rank observed while it ran steps until the tuner had chosen.
 struct Tuned {
-  std::vector<size_t> sizes;  // numbers of buckets, step by step
+  std::vector<size_t> sizes;  // number of buckets in each step, and of the chosen plan
   BucketTuner::Report report;
   uint64_t plan = 0;
 };
 
+// Runs steps on two ranks. step_ms() decides how long a step takes, from the number of the step and
+// of buckets.
 std::vector<Tuned> Tune(size_t num_parameters,
                         const std::function<double(size_t step, size_t buckets)>& step_ms) {
   std::vector<Tuned> tuned(2);
@@ -127,17 +130,18 @@ TEST(BucketTuner, ChoosesOnePlanForAllRanks) {
   const auto tuned = Tune(6, [](size_t, size_t buckets) { return buckets == 1 ? 1.0 : 2.0; });
   for (const Tuned& t : tuned) {
     EXPECT_EQ(t.sizes.front(), 4);
-    EXPECT_EQ(t.sizes.back(), 1);  // its steps were the fastest
+    EXPECT_EQ(t.sizes.back(), 1);  // because its steps were the fastest
     EXPECT_EQ(t.report.num_buckets, 1);
-    EXPECT_EQ(t.report.step_ms, 1.5);  // mean of the ranks'
+    EXPECT_EQ(t.report.step_ms, 1.5);  // the mean over the ranks
     EXPECT_GT(t.report.bound_ms, 0);
     EXPECT_GT(t.report.gb_per_second, 0);
   }
   EXPECT_EQ(tuned[0].plan, tuned[1].plan);
 }
 
-// All but the plan that the spell meets first would win, if plans were tried one after the other.
-TEST(BucketTuner, SlowSpellOfTheMachineDecidesNothing) {
+// If plans were tried one after the other, the plan that is tried while the machine is slow would
+// lose.
+TEST(BucketTuner, ATemporarilySlowMachineDoesNotChangeTheChoice) {
   const auto tuned = Tune(6, [](size_t step, size_t buckets) {
     return (buckets == 4 ? 1.0 : 2.0) * (step < 7 ? 10 : 1);
   });
@@ -145,12 +149,12 @@ TEST(BucketTuner, SlowSpellOfTheMachineDecidesNothing) {
   EXPECT_EQ(tuned[0].plan, tuned[1].plan);
 }
 
-TEST(BucketTuner, OnePlanNeedsNoTurns) {
+TEST(BucketTuner, WithOneCandidateOneTurnIsEnough) {
   const auto tuned = Tune(1, [](size_t, size_t) { return 1.0; });
-  EXPECT_EQ(tuned[0].sizes.size(), 4);  // a warm-up, two timed steps, and what was chosen
+  EXPECT_EQ(tuned[0].sizes.size(), 4);  // a warm-up step, two timed steps, and the chosen plan
 }
 
-TEST(BucketTuner, OneRankHasNothingToFind) {
+TEST(BucketTuner, IsDoneAtOnceWithOneRank) {
   RunRanks(1, [](Communicator& c) {
     std::vector<float> gradients(10);
     collectives::Reducer reducer(c, gradients, EqualParameters(1, 10));
@@ -158,7 +162,7 @@ TEST(BucketTuner, OneRankHasNothingToFind) {
   });
 }
 
-TEST(Reducer, OtherBucketsAreAgreedOn) {
+TEST(Reducer, RefusesNewBucketsThatDifferBetweenRanks) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     const auto parameters = EqualParameters(3, 10);
     std::vector<float> gradients(30);

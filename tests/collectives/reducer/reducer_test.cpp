@@ -13,14 +13,14 @@ using collectives::HashOfPlan;
 using collectives::PlanBuckets;
 using collectives::Range;
 
-TEST(Bucketing, FirstIsSmallRestAreFull) {
+TEST(Bucketing, TheFirstBucketIsSmallAndTheOthersAreFull) {
   const std::vector<Range> parameters = {{0, 10}, {10, 10}, {32, 40}, {72, 8}, {80, 50}, {130, 5}};
   const auto buckets =
       PlanBuckets(parameters, sizeof(float), {.first_bucket_bytes = 80, .bucket_bytes = 200});
   ASSERT_EQ(buckets.size(), 3);
   EXPECT_EQ(buckets[0].range, (Range{0, 20}));
   EXPECT_EQ(buckets[1].range,
-            (Range{32, 98}));  // 40 + 8 are not yet 50 elements, so 50 more join them
+            (Range{32, 98}));  // 40 + 8 elements are less than 50, so the next 50 join them
   EXPECT_EQ(buckets[1].first, 2);
   EXPECT_EQ(buckets[1].num, 3);
   EXPECT_EQ(buckets[2].range, (Range{130, 5}));
@@ -32,11 +32,11 @@ TEST(Bucketing, GapsInsideABucketTravelAlong) {
   EXPECT_EQ(buckets[0].range, (Range{0, 26}));
 }
 
-TEST(Bucketing, RefusesOverlap) {
+TEST(Bucketing, RefusesOverlappingParameters) {
   EXPECT_THROW(PlanBuckets(std::vector<Range>{{0, 10}, {9, 10}}, sizeof(float)), InternalError);
 }
 
-TEST(Bucketing, HashTellsPlansApart) {
+TEST(Bucketing, DifferentPlansHaveDifferentHashes) {
   const std::vector<Range> a = {{0, 10}, {10, 10}};
   const std::vector<Range> b = {{0, 10}, {10, 11}};
   EXPECT_EQ(HashOfPlan(PlanBuckets(a, 4)), HashOfPlan(PlanBuckets(a, 4)));
@@ -45,13 +45,14 @@ TEST(Bucketing, HashTellsPlansApart) {
             HashOfPlan(PlanBuckets(a, 4, {.first_bucket_bytes = 4})));
 }
 
-TEST(Reducer, OneRankGetsItsBucketsBackUntouched) {
+TEST(Reducer, OneRankGetsItsGradientsBackUnchanged) {
   RunRanks(1, [](Communicator& c) {
     std::vector<float> gradients = {1, 2, 3};
     collectives::Reducer reducer(c, gradients, {{0, 1}, {1, 2}}, {.first_bucket_bytes = 1});
     reducer.BeginStep(0);
     reducer.MarkReady(0);
-    EXPECT_EQ(reducer.WaitNext(), (Range{0, 1}));  // while the second is still being computed
+    EXPECT_EQ(reducer.WaitNext(),
+              (Range{0, 1}));  // while the second gradient is still being computed
     reducer.MarkReady(1);
     EXPECT_EQ(reducer.WaitNext(), (Range{1, 2}));
     EXPECT_EQ(reducer.WaitNext(), std::nullopt);
@@ -73,7 +74,7 @@ TEST(Reducer, LaterBucketsWaitForEarlierOnes) {
   });
 }
 
-TEST(Reducer, RefusesMarkingTwiceAndStepsThatAreNotThrough) {
+TEST(Reducer, RefusesMarkingTwiceAndUnfinishedSteps) {
   RunRanks(1, [](Communicator& c) {
     std::vector<float> gradients(2);
     collectives::Reducer reducer(c, gradients, {{0, 1}, {1, 1}});

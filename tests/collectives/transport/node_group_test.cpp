@@ -1,4 +1,4 @@
-// Ranks of a host that come, leave and look for each other at the worst moments.
+// Ranks of a host that come, leave and check on each other at the worst moments.
 #include "collectives/transport/node_group.h"
 
 #include <gtest/gtest.h>
@@ -26,14 +26,15 @@ class NodeGroupTest : public ::testing::Test {
     return memory;
   }
 
-  // Rank 0 does not find rank 1, which does `meanwhile` before rank 0 looks whether it is gone.
-  void SyncWhile(const std::function<void()>& meanwhile) {
-    Watch watch({}, names_, {.why_gone = [&](int rank) {
-                  meanwhile();
-                  return first_.WhyGone(rank);
-                }});
-    watch.Begin({});
-    first_.Sync(watch);
+  // Rank 0 waits for rank 1, which has not come. Runs `meanwhile` just before rank 0 checks whether
+  // rank 1 is gone.
+  void BarrierWhile(const std::function<void()>& meanwhile) {
+    Watchdog watchdog({}, names_, {.departure_reason = [&](int rank) {
+                        meanwhile();
+                        return first_.DepartureReason(rank);
+                      }});
+    watchdog.Begin({});
+    first_.Barrier(watchdog);
   }
 
   const std::vector<std::string> names_ = {"rank 0", "rank 1"};
@@ -41,52 +42,52 @@ class NodeGroupTest : public ::testing::Test {
   std::byte* const shared_[2] = {slots_[0].data(), slots_[1].data()};
   NodeGroup first_{0, {0, 1}, shared_};
   NodeGroup second_{1, {0, 1}, shared_};
-  Watch watch_of_second_{{}, names_, {}};
+  Watchdog watchdog_of_second_{{}, names_, {}};
 };
 
 TEST_F(NodeGroupTest, ARankMayLeaveOnceItHasCome) {
-  Watch watch({}, names_, {});
-  SyncWhile([&] {
-    second_.Sync(watch);
+  Watchdog watchdog({}, names_, {});
+  BarrierWhile([&] {
+    second_.Barrier(watchdog);
     second_.Leave();
   });
 }
 
-TEST_F(NodeGroupTest, AProcessThatIsNumberedElsewhereIsNotLookedFor) {
+TEST_F(NodeGroupTest, DoesNotProbeProcessesOfAnotherPidNamespace) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
   auto* slot = reinterpret_cast<RankSlot*>(shared_[1]);
-  slot->process.store(child);
-  EXPECT_EQ(first_.WhyGone(1), "its process has ended");
-  slot->process_space.fetch_add(1);
-  EXPECT_EQ(first_.WhyGone(1), "");
+  slot->pid.store(child);
+  EXPECT_EQ(first_.DepartureReason(1), "its process has ended");
+  slot->pid_namespace.fetch_add(1);
+  EXPECT_EQ(first_.DepartureReason(1), "");
 }
 
-// Its deadline is over, but not that of the neighbor whose messages come in.
-TEST_F(NodeGroupTest, ANeighborsSlowMessagesAreNoStall) {
-  int looks = 0;
-  const auto sync_while = [&](bool messages_come) {
-    Watch watch({.deadline_seconds = 3}, names_, {.why_gone = [&](int) {
-                  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-                  if (messages_come) {
-                    second_.SetWaitingFor(7, {});
-                    second_.SetWaitingFor(-1, {});
-                  }
-                  if (++looks == 10) second_.Sync(watch_of_second_);
-                  return std::string();
-                }});
-    watch.Begin({});
-    watch.SetAgreed();
-    first_.Sync(watch);
+// The barrier takes longer than the deadline, but a local rank keeps receiving messages.
+TEST_F(NodeGroupTest, SlowMessagesOfALocalRankAreNoStall) {
+  int checks = 0;
+  const auto barrier_while = [&](bool receives_messages) {
+    Watchdog watchdog({.deadline_seconds = 3}, names_, {.departure_reason = [&](int) {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                        if (receives_messages) {
+                          second_.SetWaitingFor(7, {});
+                          second_.SetWaitingFor(-1, {});
+                        }
+                        if (++checks == 10) second_.Barrier(watchdog_of_second_);
+                        return std::string();
+                      }});
+    watchdog.Begin({});
+    watchdog.SetAllArrived();
+    first_.Barrier(watchdog);
   };
-  sync_while(true);
-  EXPECT_EQ(looks, 10);
-  EXPECT_THROW(sync_while(false), CommError);
+  barrier_while(true);
+  EXPECT_EQ(checks, 10);
+  EXPECT_THROW(barrier_while(false), CommError);
 }
 
 TEST_F(NodeGroupTest, ARankThatLeavesWithoutComingIsGone) {
-  EXPECT_THROW(SyncWhile([&] { second_.Leave(); }), CommError);
+  EXPECT_THROW(BarrierWhile([&] { second_.Leave(); }), CommError);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace carole {
 namespace {
 
-TEST(Bytes, FileComesBackAsWritten) {
+TEST(Bytes, ReadsBackWhatWasWritten) {
   const TemporaryFolder folder;
   const std::string text = std::string(1'500'000, 'x') + std::string(1'500'000, 'y');
   const auto sink = CreateFile(folder / "a");
@@ -22,7 +22,7 @@ TEST(Bytes, FileComesBackAsWritten) {
   EXPECT_EQ(ReadAll(*file, text.size()), text);
 }
 
-TEST(Bytes, ReadAtTheEndGivesFewer) {
+TEST(Bytes, ReadAtTheEndReturnsFewerBytes) {
   const TemporaryFolder folder;
   WriteText(folder / "a", "0123456789");
   const auto file = OpenFile(folder / "a");
@@ -34,7 +34,7 @@ TEST(Bytes, ReadAtTheEndGivesFewer) {
   EXPECT_EQ(MemorySource("m", "0123456789").ReadAt(11, out), 0u);
 }
 
-TEST(Bytes, SinkWithoutCommitLeavesNothing) {
+TEST(Bytes, SinkWithoutCommitLeavesNoFile) {
   const TemporaryFolder folder;
   WriteText(folder / "a", "old");
   { CreateFile(folder / "a")->Append("new"); }
@@ -42,8 +42,9 @@ TEST(Bytes, SinkWithoutCommitLeavesNothing) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
-// Of a process that was killed, where hosts give numbers again: in a container that begins anew.
-TEST(Bytes, LeftoversOfTheSameNameAreNotInTheWay) {
+// A restarted container has the same host name and process IDs. So the temporary files of a killed
+// process can have the names that the new process would choose.
+TEST(Bytes, WritesDespiteOldTemporaryFilesOfTheSameName) {
   const TemporaryFolder folder;
   for (int count = 0; count < 40; ++count)
     WriteText(folder / fmt::format(".a.{}-{}-{}.tmp", HostName(), getpid(), count), "old");
@@ -51,12 +52,12 @@ TEST(Bytes, LeftoversOfTheSameNameAreNotInTheWay) {
   EXPECT_EQ(ReadText(folder / "a"), "new");
 }
 
-TEST(Bytes, NoDeviceIsReplaced) {
+TEST(Bytes, RefusesToReplaceAPipe) {
   const TemporaryFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(TextOf<UsageError>([&] { CreateFile(pipe); }),
-              testing::HasSubstr("/pipe: got a device or a pipe, want a file"));
+              testing::HasSubstr("/pipe: not a regular file: got a device or a pipe, want a file"));
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
@@ -74,15 +75,15 @@ TEST(Bytes, ErrorsNameThePath) {
   EXPECT_THAT(TextOf<DiskError>([&] { OpenFile(folder / "nothing"); }),
               testing::HasSubstr("/nothing: cannot open: No such file"));
   EXPECT_THAT(TextOf<DiskError>([&] { OpenFile(folder.path()); }),
-              testing::HasSubstr("is no regular file"));
+              testing::HasSubstr("not a regular file: got a folder, device or pipe"));
   EXPECT_THAT(TextOf<DiskError>([&] { CreateFile(folder / "no/file"); }),
               testing::HasSubstr("cannot create"));
 }
 
-TEST(Bytes, ReadAllRefusesMoreThanTheLimit) {
+TEST(Bytes, ReadAllRejectsMoreThanTheLimit) {
   EXPECT_EQ(ReadAll(MemorySource("m", "12345"), 5), "12345");
   EXPECT_THAT(TextOf<DataError>([] { ReadAll(MemorySource("m", "123456"), 5); }),
-              testing::HasSubstr("m: is too long: got more than 5 bytes"));
+              testing::HasSubstr("m: too large: got more than 5 bytes, want at most 5"));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace carole {
 namespace {
 
-TEST(Crc32c, KnownValues) {
+TEST(Crc32c, HasKnownValues) {
   EXPECT_EQ(Crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(Crc32c(""), 0u);
   EXPECT_EQ(MaskedCrc32c("123456789"), 0xC78AB0E5u);

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(RunLock, SecondRunIsToldWhoHoldsTheFolder) {
+TEST(RunLock, ErrorOfASecondRunNamesTheHolder) {
   const TemporaryFolder folder;
   {
     const RunLock lock(folder.path());
@@ -32,7 +32,7 @@ TEST(RunLock, SecondRunIsToldWhoHoldsTheFolder) {
   EXPECT_NO_THROW(RunLock(folder.path()));
 }
 
-TEST(RunLock, KilledHolderFreesTheFolder) {
+TEST(RunLock, IsReleasedWhenTheHolderIsKilled) {
   const TemporaryFolder folder;
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
@@ -53,8 +53,8 @@ TEST(RunLock, KilledHolderFreesTheFolder) {
   close(ready[1]);
 }
 
-// As after `mv RUN OLD` or `rm -r RUN`, and once another run has begun there.
-TEST(RunLock, FolderThatWentAwayIsNotHeldAnyMore) {
+// This happens after `mv RUN OLD` or `rm -r RUN`; then another run may start in the same folder.
+TEST(RunLock, IsLostIfTheFolderIsMovedOrReplaced) {
   const TemporaryFolder parent;
   const std::string folder = parent / "run", elsewhere = parent / "old";
   std::filesystem::create_directory(folder);
@@ -62,12 +62,12 @@ TEST(RunLock, FolderThatWentAwayIsNotHeldAnyMore) {
   EXPECT_NO_THROW(lock.RequireHeld());
   std::filesystem::rename(folder, elsewhere);
   EXPECT_THAT([&] { lock.RequireHeld(); },
-              ThrowsMessage<ConfigError>(HasSubstr(folder + ": is not this run's any more, and "
-                                                            "nobody's")));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr(folder + ": no longer locked by this run"),
+                                               HasSubstr("now locked by nobody;"))));
   std::filesystem::create_directory(folder);
   std::ofstream(folder + "/.lock") << "process 7 on b\n";
   EXPECT_THAT([&] { lock.RequireHeld(); },
-              ThrowsMessage<ConfigError>(HasSubstr("but written by another: process 7 on b:")));
+              ThrowsMessage<ConfigError>(HasSubstr("now locked by process 7 on b;")));
 }
 
 TEST(RunLock, MissingFolderIsADiskError) {

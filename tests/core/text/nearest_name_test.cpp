@@ -13,7 +13,7 @@ const std::vector<std::string> kFlags = {"batch_size",
                                          "epochs_per_eval",
                                          "seed"};
 
-TEST(NearestName, IsTheLeastChangedOne) {
+TEST(NearestName, FindsTheCandidateWithTheFewestChanges) {
   for (const auto& [word, nearest] : {std::pair("bath_size", "batch_size"),
                                       {"BATCH_SIZE", "batch_size"},
                                       {"max_batches", "max_num_batches"},
@@ -22,12 +22,12 @@ TEST(NearestName, IsTheLeastChangedOne) {
     EXPECT_EQ(NearestName(word, kFlags), nearest) << word;
 }
 
-TEST(NearestName, OrTheShortestThatHoldsTheWord) {
+TEST(NearestName, FindsTheShortestCandidateThatContainsTheWord) {
   EXPECT_EQ(NearestName("epochs", kFlags), "train_epochs");
   EXPECT_EQ(NearestName("rate", kFlags), "learning_rate");
 }
 
-TEST(NearestName, OrTheShortestThatSpellsItOut) {
+TEST(NearestName, FindsTheShortestCandidateThatTheWordAbbreviates) {
   const std::vector<std::string> nets = {"lenet", "resnet_v1_101", "resnet_v1_50", "vgg_16"};
   for (const auto& [word, nearest] : {std::pair("resnet50", "resnet_v1_50"),
                                       {"resnet", "resnet_v1_50"},
@@ -37,7 +37,7 @@ TEST(NearestName, OrTheShortestThatSpellsItOut) {
     EXPECT_EQ(NearestName(word, nets), nearest) << word;
 }
 
-TEST(NearestName, OrNone) {
+TEST(NearestName, FindsNothingIfNoCandidateIsSimilar) {
   for (const char* word : {"zzzzzz", "x", "momentum"})
     EXPECT_EQ(NearestName(word, kFlags), "") << word;
 }

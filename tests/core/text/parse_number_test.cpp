@@ -7,7 +7,7 @@
 namespace carole {
 namespace {
 
-TEST(ParseNumber, TakesTheWholeTextOrNothing) {
+TEST(ParseNumber, ParsesTheWholeTextOrNothing) {
   EXPECT_EQ(ParseNumber<int>("-12"), -12);
   EXPECT_EQ(ParseNumber<uint64_t>("ff", 16), 255U);
   EXPECT_EQ(ParseNumber<double>("1e-3"), 1e-3);

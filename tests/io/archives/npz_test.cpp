@@ -1,4 +1,4 @@
-// tests/data/npz was written by NumPy: savez, savez_compressed.
+// The files in tests/data/npz were written by NumPy's savez and savez_compressed.
 #include "io/archives/npz.h"
 
 #include "tests/io/damage.h"
@@ -23,7 +23,7 @@ std::string ErrorOf(const std::string& name, std::string_view array, size_t rank
   return TextOf<DataError>([&] { file.Read(array, rank); });
 }
 
-TEST(Npz, ReadsStoredAndDeflated) {
+TEST(Npz, ReadsStoredAndDeflatedArrays) {
   for (const char* name : {"stored", "deflated"}) {
     const ByteArray images = ReadImages(File(name));
     EXPECT_THAT(images.shape, ElementsAre(3, 2, 2)) << name;
@@ -33,20 +33,23 @@ TEST(Npz, ReadsStoredAndDeflated) {
   }
 }
 
-TEST(Npz, WhatIsNoArrayOfBytesIsRefused) {
-  EXPECT_EQ(ErrorOf("stored", "x_test", 3), "[io.npz] a.npz: holds no x_test.npy");
+TEST(Npz, RefusesMissingArraysOtherTypesAndOtherShapes) {
+  EXPECT_EQ(ErrorOf("stored", "x_test", 3), "[io.npz] a.npz: no member x_test.npy in this archive");
+
   EXPECT_EQ(ErrorOf("stored", "x_train", 1),
             "[io.npz] a.npz: x_train.npy: wrong shape: got (3, 2, 2), want 1 sizes of 1 or more");
+
   EXPECT_EQ(ErrorOf("other", "int64", 1),
-            "[io.npz] a.npz: int64.npy: got type '<i8' and fortran_order False, want uint8 and "
-            "False");
+            "[io.npz] a.npz: int64.npy: unsupported array: got type '<i8' and fortran_order False, "
+            "want uint8 and False");
   EXPECT_THAT(ErrorOf("other", "fortran", 2), HasSubstr("fortran_order True"));
   EXPECT_THAT(ErrorOf("other", "scalar", 1), HasSubstr("wrong shape: got ()"));
   EXPECT_THAT(ErrorOf("other", "empty", 1), HasSubstr("wrong shape: got (0,)"));
 }
 
-// Whichever byte is damaged: the file is refused, or the byte meant nothing (times, spare fields).
-TEST(Npz, DamageDoesNotChangeTheArray) {
+// After damage to any byte, either the file is refused or the array is unchanged, because the byte
+// has no meaning (times, spare fields).
+TEST(Npz, NeverReturnsAWrongArrayFromADamagedFile) {
   for (const char* name : {"stored", "deflated"}) {
     const ByteArray whole = ReadImages(File(name));
     int refused = 0;
@@ -67,7 +70,7 @@ TEST(Npz, DamageDoesNotChangeTheArray) {
   }
 }
 
-TEST(Npz, WhatIsMissingAtTheEndIsNoticed) {
+TEST(Npz, RefusesATruncatedFile) {
   const size_t size = File("deflated").bytes.size();
   for (size_t missing = 1; missing <= size; ++missing) {
     DamagedBytes file = File("deflated");
@@ -75,18 +78,19 @@ TEST(Npz, WhatIsMissingAtTheEndIsNoticed) {
     EXPECT_THROW(ReadImages(file), DataError) << missing;
   }
   EXPECT_EQ(TextOf<DataError>([] { ReadImages({"x"}); }),
-            "[io.npz] a.npz: is too short for an .npz file");
+            "[io.npz] a.npz: too short for an .npz file");
   EXPECT_THAT(TextOf<DataError>([] { ReadImages({std::string(100, 'x')}); }),
-              HasSubstr("has no end record of a zip archive"));
+              HasSubstr("no end-of-directory record of a zip archive"));
 }
 
-// The size of the first member in the directory is claimed to be 4 GB less one byte.
-TEST(Npz, ClaimedSizesAreCheckedFirst) {
+// The directory claims that the first member has 4 GiB less one byte.
+TEST(Npz, ChecksClaimedSizesBeforeItAllocatesMemory) {
   DamagedBytes file = File("stored");
   const size_t entry = file.bytes.find("PK\x01\x02");
   for (size_t i = 24; i < 28; ++i) file.SetByte(entry + i, '\xff');
-  EXPECT_EQ(TextOf<DataError>([&] { ReadImages(file); }),
-            "[io.npz] a.npz: x_train.npy: got 4294967295 bytes, want at most 1073741824");
+  EXPECT_EQ(
+      TextOf<DataError>([&] { ReadImages(file); }),
+      "[io.npz] a.npz: x_train.npy: too large: got 4294967295 bytes, want at most 1073741824");
 }
 
 }  // namespace

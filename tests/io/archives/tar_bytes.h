@@ -1,4 +1,4 @@
-// Tar archives made by hand.
+// Builds tar archives in memory.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,9 +17,10 @@ struct TarMember {
       "ustar\0"
       "00",
       8);
-  std::string size = {};  // as the header has it; empty: octal digits of bytes
+  std::string size = {};  // the header's size field; empty: the number of bytes in octal digits
 };
 
+// Returns the member's header block of 512 bytes.
 inline std::string TarHeader(const TarMember& member) {
   std::string header(512, '\0');
   const auto put = [&](size_t offset, std::string_view text) {
@@ -38,16 +39,17 @@ inline std::string TarHeader(const TarMember& member) {
   return header;
 }
 
-// Header and bytes, padded to blocks.
+// Returns the member's header and bytes, padded to whole blocks.
 inline std::string TarEntry(const TarMember& member) {
   std::string entry = TarHeader(member) + member.bytes;
   entry.resize((entry.size() + 511) / 512 * 512, '\0');
   return entry;
 }
 
+// The two zero blocks that end an archive.
 inline std::string TarEnd() { return std::string(1024, '\0'); }
 
-// "LENGTH KEY=VALUE\n", where LENGTH counts itself.
+// Returns "LENGTH KEY=VALUE\n"; LENGTH counts its own digits too.
 inline std::string PaxRecord(std::string_view key, std::string_view value) {
   const size_t rest = key.size() + value.size() + 3;
   size_t length = rest + 1;

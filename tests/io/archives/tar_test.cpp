@@ -21,7 +21,7 @@ std::string ErrorOf(const std::string& bytes) {
   return TextOf<DataError>([&] { NamesOf(bytes); });
 }
 
-TEST(Tar, ListsFilesWithTheirPlaces) {
+TEST(Tar, ListsFilesWithTheirOffsets) {
   const std::string bytes = TarEntry({"./dir/", "", '5'}) + TarEntry({"./dir/a.txt", "hello"}) +
                             TarEntry({"b", std::string(513, 'b')}) + TarEntry({"empty", ""}) +
                             TarEnd();
@@ -37,8 +37,8 @@ TEST(Tar, ListsFilesWithTheirPlaces) {
   EXPECT_FALSE(reader.Next());
 }
 
-TEST(Tar, AnArchiveInAnArchiveIsReadInPlace) {
-  const std::string inner = TarEntry({"x.JPEG", "picture"}) + TarEnd();
+TEST(Tar, ReadsAnArchiveInsideAnArchiveInPlace) {
+  const std::string inner = TarEntry({"x.JPEG", "pixels"}) + TarEnd();
   const std::string bytes =
       TarEntry({"first", "1"}) + TarEntry({"n01440764.tar", inner}) + TarEnd();
   const MemorySource source("train.tar", bytes);
@@ -47,12 +47,13 @@ TEST(Tar, AnArchiveInAnArchiveIsReadInPlace) {
   const TarFile archive = outer.Next().value();
   TarReader reader(source, archive.offset, archive.offset + archive.bytes);
   const TarFile file = reader.Next().value();
-  EXPECT_EQ(bytes.substr(file.offset, file.bytes), "picture");
+  EXPECT_EQ(bytes.substr(file.offset, file.bytes), "pixels");
   EXPECT_FALSE(reader.Next());
 }
 
-TEST(Tar, InnerArchiveDoesNotReadPastItsEnd) {
-  const std::string inner = TarEntry({"x.JPEG", "picture"});  // no end mark; the outer one follows
+TEST(Tar, DoesNotReadPastTheEndOfAnInnerArchive) {
+  const std::string inner =
+      TarEntry({"x.JPEG", "pixels"});  // no end mark; the outer archive's follows
   const std::string bytes = TarEntry({"n01440764.tar", inner}) + TarEnd();
   const MemorySource source("train.tar", bytes);
   TarReader outer(source);
@@ -63,7 +64,7 @@ TEST(Tar, InnerArchiveDoesNotReadPastItsEnd) {
               HasSubstr("truncated archive: got 0 bytes"));
 }
 
-TEST(Tar, LongNamesOfGnuAndPax) {
+TEST(Tar, ReadsLongNamesOfGnuAndPax) {
   const std::string name = "d/" + std::string(150, 'n') + ".JPEG";
   EXPECT_THAT(NamesOf(TarEntry({"././@LongLink", name + '\0', 'L'}) + TarEntry({name, "x"}) +
                       TarEntry({"next", "y"}) + TarEnd()),
@@ -75,7 +76,7 @@ TEST(Tar, LongNamesOfGnuAndPax) {
       ElementsAre(name, "next"));
 }
 
-TEST(Tar, PrefixOfUstarAndSizesInBinary) {
+TEST(Tar, ReadsUstarPrefixesAndBinarySizes) {
   TarMember member{.name = "a", .bytes = "12345", .size = FromHex("8000000000000000000000 05")};
   EXPECT_THAT(NamesOf(TarEntry(member) + TarEnd()), ElementsAre("a"));
   std::string entry = TarEntry({"name", "x"});
@@ -87,12 +88,12 @@ TEST(Tar, PrefixOfUstarAndSizesInBinary) {
   EXPECT_THAT(NamesOf(entry + TarEnd()), ElementsAre("folder/name"));
 }
 
-TEST(Tar, TruncatedArchivesAreRefused) {
+TEST(Tar, RefusesTruncatedArchives) {
   const std::string whole = TarEntry({"a", "hello"}) + TarEnd();
   EXPECT_EQ(
       ErrorOf(whole.substr(0, 515)),
-      "[io.tar] a.tar: header at byte 0: truncated archive: a has 3 bytes to the end, want 5; copy "
-      "the archive again");
+      "[io.tar] a.tar: header at byte 0: truncated archive: a: got 3 bytes to the end, want 5; "
+      "re-copy the archive");
   EXPECT_THAT(ErrorOf(whole.substr(0, 1024)),
               HasSubstr("header at byte 1024: truncated archive: got 0"));
   EXPECT_THAT(ErrorOf(whole.substr(0, 100)), HasSubstr("got 100 bytes to the end, want 512"));
@@ -101,27 +102,27 @@ TEST(Tar, TruncatedArchivesAreRefused) {
               HasSubstr("truncated archive: got 2 bytes"));
 }
 
-TEST(Tar, DamageIsNamed) {
+TEST(Tar, NamesTheDamageAndItsOffset) {
   DamagedBytes bytes{TarEntry({"a", "hello"}) + TarEntry({"b", "x"}) + TarEnd()};
   bytes.FlipBit(1024 + 3);
   EXPECT_THAT(ErrorOf(bytes.bytes), HasSubstr("header at byte 1024: checksum mismatch"));
   EXPECT_THAT(ErrorOf(TarEntry({.name = "a", .size = "not a size"}) + TarEnd()),
-              HasSubstr("size is no number"));
+              HasSubstr("invalid size"));
   EXPECT_THAT(
       ErrorOf(TarEntry({.name = "a", .size = FromHex("ff ffffffffffffffffffffff")}) + TarEnd()),
-      HasSubstr("size is no number"));
+      HasSubstr("invalid size"));
   EXPECT_THAT(ErrorOf(TarEntry({.name = "a", .size = "77777777777"}) + TarEnd()),
-              HasSubstr("want 8589934591; copy the archive again"));
+              HasSubstr("want 8589934591; re-copy the archive"));
   for (const char* pax : {"garbage", "9 path", "99 path=x\n", "0 path=x\n", "4 \n"})
     EXPECT_THAT(ErrorOf(TarEntry({"p", pax, 'x'}) + TarEnd()), HasSubstr("malformed pax record"))
         << pax;
   EXPECT_THAT(ErrorOf(TarEntry({"p", PaxRecord("size", "99999999999999999999"), 'x'}) + TarEnd()),
-              HasSubstr("size is no number"));
+              HasSubstr("invalid size"));
   EXPECT_THAT(ErrorOf(TarHeader({.name = "p", .type = 'L', .size = "00100000000"})),
               HasSubstr("extended header too long: got 16777216 bytes, want at most 65536"));
 }
 
-TEST(Tar, PathsThatEscapeLinksAndSparseFilesAreRefused) {
+TEST(Tar, RefusesPathsOutOfTheFolderLinksDevicesAndSparseFiles) {
   for (const char* name : {"../x", "a/../../x", "/etc/passwd", "a/.."}) {
     EXPECT_THAT(ErrorOf(TarEntry({name, "x"}) + TarEnd()),
                 HasSubstr(fmt::format("path leads out of the folder: got {}", name)));
@@ -130,12 +131,14 @@ TEST(Tar, PathsThatEscapeLinksAndSparseFilesAreRefused) {
       ErrorOf(TarEntry({"p", PaxRecord("path", "../x"), 'x'}) + TarEntry({"a", ""}) + TarEnd()),
       HasSubstr("path leads out of the folder: got ../x"));
   EXPECT_THAT(NamesOf(TarEntry({"..a/b..", "x"}) + TarEnd()), ElementsAre("..a/b.."));
+
   EXPECT_THAT(ErrorOf(TarEntry({"a", "", '1'}) + TarEnd()), HasSubstr("a is a hard link"));
   EXPECT_THAT(ErrorOf(TarEntry({"a", "", '2'}) + TarEnd()), HasSubstr("a is a symbolic link"));
   EXPECT_THAT(ErrorOf(TarEntry({"a", "", '3'}) + TarEnd()), HasSubstr("a is a device"));
   EXPECT_THAT(ErrorOf(TarEntry({"a", "", 'S'}) + TarEnd()), HasSubstr("a is a sparse file"));
+
   EXPECT_THAT(ErrorOf(TarEntry({"p", PaxRecord("GNU.sparse.major", "1"), 'x'}) + TarEnd()),
-              HasSubstr("is a sparse file; make the archive without --sparse"));
+              HasSubstr("sparse file; make the archive without tar's --sparse"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ std::string ErrorOf(const std::string& text) {
   return TextOf<DataError>([&] { ParseXml(text, "a.xml"); });
 }
 
-TEST(Xml, ElementsAndText) {
+TEST(Xml, ReadsElementsAndText) {
   const XmlElement root = ParseXml(
       "\xef\xbb\xbf<?xml version='1.0'?>\n<!-- a > b -->\n<annotation a=\"<1>\" b='2'>\n"
       "  <size><width>500</width><empty/></size><size/>\n"
@@ -25,15 +25,15 @@ TEST(Xml, ElementsAndText) {
   EXPECT_EQ(root.Find("nothing"), nullptr);
 }
 
-TEST(Xml, EntityBombsAreRefused) {
+TEST(Xml, RefusesEntityBombs) {
   EXPECT_EQ(
       ErrorOf("<!DOCTYPE a [<!ENTITY b \"xxxxxxxxxx\"><!ENTITY c \"&b;&b;&b;&b;\">]><a>&c;</a>"),
-      "[io.xml] a.xml: byte 0: document types and entities are refused");
+      "[io.xml] a.xml: byte 0: document types and custom entities are not supported");
   EXPECT_THAT(ErrorOf("<a>&lol9;</a>"), HasSubstr("unknown entity &lol9;"));
-  EXPECT_THAT(ErrorOf("<a><!ENTITY b 'x'></a>"), HasSubstr("document types and entities"));
+  EXPECT_THAT(ErrorOf("<a><!ENTITY b 'x'></a>"), HasSubstr("document types and custom entities"));
 }
 
-TEST(Xml, DepthAndNumberOfElementsAreBounded) {
+TEST(Xml, LimitsDepthAndNumberOfElements) {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "<a>";
   EXPECT_THAT(ErrorOf(deep), HasSubstr("nested deeper than 64 elements"));
@@ -42,23 +42,23 @@ TEST(Xml, DepthAndNumberOfElementsAreBounded) {
   EXPECT_THAT(ErrorOf(wide + "</a>"), HasSubstr("more than 100000 elements"));
 }
 
-TEST(Xml, EveryTruncationIsRefused) {
+TEST(Xml, RefusesTruncationAtEveryByte) {
   const std::string text = "<a b='c'><!-- d --><e>f&amp;<![CDATA[g]]></e><?h i?></a>";
   EXPECT_EQ(ParseXml(text, "a.xml").children.size(), 1u);
   for (size_t size = 0; size < text.size(); ++size)
     EXPECT_THAT(ErrorOf(text.substr(0, size)), HasSubstr("[io.xml] a.xml: byte ")) << size;
 }
 
-TEST(Xml, MalformedTextIsRefused) {
-  EXPECT_THAT(ErrorOf("no element"), HasSubstr("byte 0: got no element"));
+TEST(Xml, RefusesMalformedText) {
+  EXPECT_THAT(ErrorOf("no element"), HasSubstr("byte 0: no element"));
   EXPECT_THAT(ErrorOf("<a></b>"), HasSubstr("want </a>"));
-  EXPECT_THAT(ErrorOf("<a></a><b/>"), HasSubstr("got more behind the root element"));
-  EXPECT_THAT(ErrorOf("<a b></a>"), HasSubstr("want = behind"));
+  EXPECT_THAT(ErrorOf("<a></a><b/>"), HasSubstr("got text after the root element"));
+  EXPECT_THAT(ErrorOf("<a b></a>"), HasSubstr("want = after"));
   EXPECT_THAT(ErrorOf("<a b=c></a>"), HasSubstr("want a quoted value"));
   EXPECT_THAT(ErrorOf("< a/>"), HasSubstr("want a name"));
-  EXPECT_THAT(ErrorOf("<a>&#0;</a>"), HasSubstr("number of a character out of range"));
-  EXPECT_THAT(ErrorOf("<a>&#x110000;</a>"), HasSubstr("number of a character out of range"));
-  EXPECT_THAT(ErrorOf("<a>&#99999999999;</a>"), HasSubstr("want ; behind &"));
+  EXPECT_THAT(ErrorOf("<a>&#0;</a>"), HasSubstr("character number out of range"));
+  EXPECT_THAT(ErrorOf("<a>&#x110000;</a>"), HasSubstr("character number out of range"));
+  EXPECT_THAT(ErrorOf("<a>&#99999999999;</a>"), HasSubstr("want ; after &"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Checkpoint files: what is written comes back bit for bit, and whatever is damaged is refused.
+// Checkpoint files: what was written is read back bit for bit, and damaged files are refused.
 #include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -95,8 +95,8 @@ class CheckpointTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// Names of ImageNet's 21,841 classes.
-TEST_F(CheckpointTest, AttributesMayBeLong) {
+// The names of ImageNet's 21,841 classes are longer than one HDF5 attribute.
+TEST_F(CheckpointTest, StoresLongAttributes) {
   Checkpoint c = Example();
   for (int i = 0; i < 21841; ++i)
     c.attributes["class_names"] += fmt::format("n{:08}, a rather long name\n", i);
@@ -104,7 +104,7 @@ TEST_F(CheckpointTest, AttributesMayBeLong) {
   ExpectSame(ReadCheckpoint(PathOf(1)), c);
 }
 
-TEST_F(CheckpointTest, ComesBackBitwise) {
+TEST_F(CheckpointTest, RoundTripIsBitwise) {
   Checkpoint c = Example();
   const float nan_with_payload = std::bit_cast<float>(0x7fc12345u);
   c.variables[0].data[0] = nan_with_payload;
@@ -115,8 +115,8 @@ TEST_F(CheckpointTest, ComesBackBitwise) {
   ExpectSame(ReadCheckpoint(PathOf(120)), c);
 }
 
-// As where memory is short.
-TEST_F(CheckpointTest, ElementsThatAreReadWhenWrittenGiveTheSame) {
+// CheckpointVariable::read is used if memory is short.
+TEST_F(CheckpointTest, ElementsReadOnDemandGiveTheSameFile) {
   Checkpoint c = Example();
   WriteCheckpoint(c, PathOf(120));
   Checkpoint live = Example();
@@ -150,7 +150,7 @@ TEST_F(CheckpointTest, DigestDependsOnEverything) {
   }
 }
 
-TEST_F(CheckpointTest, HeaderHasEverythingButData) {
+TEST_F(CheckpointTest, HeaderHasEverythingExceptElements) {
   const Checkpoint header = ReadCheckpointHeader(Write(7));
   Checkpoint want = Example(7);
   want.digest = ComputeDigest(want);
@@ -159,7 +159,7 @@ TEST_F(CheckpointTest, HeaderHasEverythingButData) {
   ExpectSame(header, want);
 }
 
-TEST_F(CheckpointTest, ManyLongNamesAreSplitOverAttributes) {
+TEST_F(CheckpointTest, StoresManyLongNames) {
   Checkpoint c;
   for (int i = 0; i < 900; ++i) {
     c.variables.push_back(
@@ -169,7 +169,7 @@ TEST_F(CheckpointTest, ManyLongNamesAreSplitOverAttributes) {
   ExpectSame(ReadCheckpoint(PathOf(0)), c);
 }
 
-TEST_F(CheckpointTest, EveryTruncationIsRefused) {
+TEST_F(CheckpointTest, RefusesTruncatedFiles) {
   const std::string path = Write(1);
   const std::string whole = ReadText(path);
   for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{47}, size_t{500},
@@ -179,7 +179,7 @@ TEST_F(CheckpointTest, EveryTruncationIsRefused) {
   }
 }
 
-TEST_F(CheckpointTest, FlippedBytesAreSeenOrMeanNothing) {
+TEST_F(CheckpointTest, FlippedBitsAreDetectedOrHarmless) {
   const std::string path = Write(1);
   const Checkpoint want = ReadCheckpoint(path);
   const size_t size = ReadText(path).size();
@@ -196,7 +196,7 @@ TEST_F(CheckpointTest, FlippedBytesAreSeenOrMeanNothing) {
   for (size_t i = 0; i < size; i += 23) {
     flip(i);
     try {
-      ExpectSame(ReadCheckpoint(path), want);  // unused bytes, or what only Keras reads
+      ExpectSame(ReadCheckpoint(path), want);  // unused bytes, or bytes that only Keras reads
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(), HasSubstr(path));
       ++refused;
@@ -206,7 +206,7 @@ TEST_F(CheckpointTest, FlippedBytesAreSeenOrMeanNothing) {
   EXPECT_GT(refused, size / 23 / 4);
 }
 
-TEST_F(CheckpointTest, FlippedWeightIsADigestMismatch) {
+TEST_F(CheckpointTest, ChangedWeightIsADigestMismatch) {
   const std::string path = Write(1);
   std::string bytes = ReadText(path);
   const float needle[] = {7.0f, 7.25f, 7.5f};  // net/fc/biases
@@ -218,7 +218,7 @@ TEST_F(CheckpointTest, FlippedWeightIsADigestMismatch) {
               ThrowsMessage<DataError>(AllOf(HasSubstr(path), HasSubstr("digest mismatch: got "))));
 }
 
-TEST_F(CheckpointTest, OtherFilesAreRefused) {
+TEST_F(CheckpointTest, RefusesOtherFiles) {
   const std::string path = PathOf(1);
   EXPECT_THAT([&] { ReadCheckpoint(path); },
               ThrowsMessage<DiskError>(AllOf(HasSubstr(path), HasSubstr("No such file"))));
@@ -226,11 +226,11 @@ TEST_F(CheckpointTest, OtherFilesAreRefused) {
   EXPECT_THAT([&] { ReadCheckpoint(path); },
               ThrowsMessage<DataError>(HasSubstr("is not an HDF5 file (5000 bytes)")));
   EXPECT_THAT([&] { ReadCheckpoint(folder_.path()); },
-              ThrowsMessage<DataError>(HasSubstr("is no regular file")));
+              ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
 }
 
-// A small file whose table leads to one dataset again and again.
-TEST_F(CheckpointTest, VariablesThatShareTheirBytesAreRefused) {
+// In a small file, many variables could point to the same dataset.
+TEST_F(CheckpointTest, RefusesVariablesThatShareTheirBytes) {
   const std::string path = PathOf(1);
   Hdf5File file = Hdf5File::Create(path);
   for (const char* group : {"/carole", "/carole/attributes", "/carole/variables", "/carole/slots"})
@@ -271,29 +271,30 @@ TEST(CheckCompatible, NamesTheFirstDifferences) {
               ThrowsMessage<DataError>(AllOf(HasSubstr("14 variables differ"), HasSubstr(", …"))));
 }
 
-TEST_F(CheckpointTest, LatestIsTheNewestThatVerifies) {
+TEST_F(CheckpointTest, LatestIsTheNewestUndamagedOne) {
   EXPECT_FALSE(ReadLatest(folder_.path()));
   EXPECT_FALSE(ReadLatest(folder_.path() + "/absent"));
   for (const int64_t step : {9, 10, 200}) Write(step);
   WriteText(folder_.path() + "/model.ckpt-300.h5.tmp", "half");
   WriteText(folder_.path() + "/model.ckpt-x.h5", "");
-  EXPECT_EQ(ReadLatest(folder_.path())->path, PathOf(200));  // by number, not by letter
+  EXPECT_EQ(ReadLatest(folder_.path())->path, PathOf(200));  // numeric order, not alphabetic
   WriteText(PathOf(200), ReadText(PathOf(200)).substr(0, 3000));
   testing::internal::CaptureStderr();
   const auto latest = ReadLatest(folder_.path());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is skipped: " + PathOf(200)));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("skipping a checkpoint: " + PathOf(200)));
   EXPECT_EQ(latest->path, PathOf(10));
   EXPECT_EQ(latest->checkpoint.step, 10);
-  // What the disk refuses may be whole: nobody goes back without being told to.
+  // A file that cannot be read may be undamaged. So the run must not fall back to an older one.
   std::filesystem::create_symlink("nowhere", PathOf(300));
   EXPECT_THAT([&] { ReadLatest(folder_.path()); },
               ThrowsMessage<DiskError>(
-                  HasSubstr("or move " + PathOf(300) + " away to go on from step 200")));
+                  HasSubstr("or move " + PathOf(300) + " away to continue from step 200")));
   std::filesystem::remove(PathOf(300));
   WriteText(PathOf(9), "");
   WriteText(PathOf(10), "");
   EXPECT_THAT([&] { ReadLatest(folder_.path()); },
-              ThrowsMessage<DataError>(HasSubstr("none of its checkpoints (3) is whole")));
+              ThrowsMessage<DataError>(HasSubstr("all of its checkpoints (3) are damaged")));
 }
 
 TEST_F(CheckpointTest, WriterKeepsTheNewest) {
@@ -312,15 +313,16 @@ TEST_F(CheckpointTest, WriterKeepsTheNewest) {
   ExpectSame(ReadCheckpoint(PathOf(40)).variables[0], Example().variables[0]);
 }
 
-TEST_F(CheckpointTest, PruningNeverTakesWhatWasJustWritten) {
-  for (const int64_t step : {10, 20, 90}) Write(step);  // 90: of a run that was taken back
+TEST_F(CheckpointTest, PruningKeepsTheCheckpointJustWritten) {
+  // Step 90 is of a run that was restarted from an earlier step.
+  for (const int64_t step : {10, 20, 90}) Write(step);
   PruneCheckpoints(folder_.path(), 20, 1);
   EXPECT_THAT(Steps(), ElementsAre(20, 90));
   PruneCheckpoints(folder_.path(), 90, 0);
   EXPECT_THAT(Steps(), ElementsAre(20, 90));
 }
 
-TEST_F(CheckpointTest, WriterSurfacesErrorsAndGoesOn) {
+TEST_F(CheckpointTest, WriterReportsErrorsAndCanContinue) {
   const std::string sub = folder_.path() + "/sub";
   std::filesystem::create_directory(sub);
   CheckpointWriter writer({.folder = sub});
@@ -355,7 +357,7 @@ int InChild(const std::function<void()>& work) {
   return status;
 }
 
-TEST_F(CheckpointTest, RefusedWriteLeavesTheOldFileAndNoTemporary) {
+TEST_F(CheckpointTest, FailedWriteLeavesTheOldFileAndNoTemporary) {
   Write(3);
   const std::string before = ReadText(PathOf(3));
   const int status = InChild([&] {
@@ -374,7 +376,7 @@ TEST_F(CheckpointTest, RefusedWriteLeavesTheOldFileAndNoTemporary) {
   EXPECT_FALSE(std::filesystem::exists(PathOf(3) + kTemporarySuffix));
 }
 
-TEST_F(CheckpointTest, KilledWriterLeavesTheLastGoodOne) {
+TEST_F(CheckpointTest, KilledWriterLeavesOnlyCompleteCheckpoints) {
   Write(1);
   for (int try_number = 0; try_number < 5; ++try_number) {
     const pid_t child = fork();

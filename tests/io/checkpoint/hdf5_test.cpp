@@ -1,5 +1,5 @@
-// What other programs may have put into an HDF5 file: read when it is harmless, refused when it is
-// not.
+// Reads HDF5 files that other programs may have written. Harmless ones are read, dangerous ones are
+// refused.
 #include "io/checkpoint/hdf5.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::ThrowsMessage;
 
 class Hdf5Test : public ::testing::Test {
  protected:
-  // Makes a file with the library itself; `fill` may leave identifiers open.
+  // Makes a file with the HDF5 library itself. `fill` may leave identifiers open.
   void Make(const std::function<void(hid_t)>& fill) {
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
@@ -59,7 +59,7 @@ void SetChunks(hid_t creation) {
   H5Pset_chunk(creation, 2, chunk);
 }
 
-TEST_F(Hdf5Test, DeflateAndShuffleAndBigEndianAreRead) {
+TEST_F(Hdf5Test, ReadsDeflateShuffleAndBigEndian) {
   MakeDataset([](hid_t creation) {
     SetChunks(creation);
     H5Pset_shuffle(creation);
@@ -70,32 +70,32 @@ TEST_F(Hdf5Test, DeflateAndShuffleAndBigEndianAreRead) {
   EXPECT_EQ(file.ReadFloats("/x"), std::vector<float>(1024, 1.5f));
 }
 
-TEST_F(Hdf5Test, OtherFiltersAreRefused) {
+TEST_F(Hdf5Test, RefusesOtherFilters) {
   MakeDataset([](hid_t creation) {
     SetChunks(creation);
     H5Pset_fletcher32(creation);
   });
-  ExpectRefused("/x", "filter 3, want none, deflate or shuffle");
+  ExpectRefused("/x", "unsupported filter: got number 3, want none, deflate or shuffle");
 }
 
-TEST_F(Hdf5Test, ExternalStorageIsRefused) {
+TEST_F(Hdf5Test, RefusesExternalStorage) {
   const std::string other = folder_.path() + "/other.bin";
   MakeDataset([&](hid_t creation) { H5Pset_external(creation, other.c_str(), 0, H5F_UNLIMITED); });
-  ExpectRefused("/x", "data lies in another file");
+  ExpectRefused("/x", "data is stored in another file");
 }
 
-TEST_F(Hdf5Test, LinksAreRefused) {
+TEST_F(Hdf5Test, RefusesSoftAndExternalLinks) {
   Make([&](hid_t file) {
     H5Lcreate_external("/etc/other.h5", "/x", file, "outside", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_soft("/outside", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
   });
-  ExpectRefused("/outside", "is a link to elsewhere");
-  ExpectRefused("/soft", "is a link to elsewhere");
+  ExpectRefused("/outside", "is a soft or external link");
+  ExpectRefused("/soft", "is a soft or external link");
   ExpectRefused("/absent", "is missing");
-  ExpectRefused("/", "is no dataset");
+  ExpectRefused("/", "is not a dataset");
 }
 
-TEST_F(Hdf5Test, SizesThatTheFileCannotHoldAreRefused) {
+TEST_F(Hdf5Test, RefusesShapesThatTheFileCannotHold) {
   Make([&](hid_t file) {
     const hsize_t large[] = {1'000'000, 1'000'000};
     const hsize_t too_large[] = {hsize_t{1} << 40, hsize_t{1} << 40};
@@ -111,13 +111,13 @@ TEST_F(Hdf5Test, SizesThatTheFileCannotHoldAreRefused) {
     H5Dcreate2(file, "integers", H5T_STD_I32LE, H5Screate(H5S_SCALAR), H5P_DEFAULT, H5P_DEFAULT,
                H5P_DEFAULT);
   });
-  ExpectRefused("/large", "shape [1000000,1000000] needs 4000000000000 bytes: 0 are stored");
-  ExpectRefused("/too_large", "its 2 sizes are no weight's");
-  ExpectRefused("/many", "its 6 sizes are no weight's");
-  ExpectRefused("/integers", "holds no floats");
+  ExpectRefused("/large", "shape [1000000,1000000] needs 4000000000000 bytes: got 0 stored bytes");
+  ExpectRefused("/too_large", "unsupported shape: its 2 dimensions are too many or too large");
+  ExpectRefused("/many", "unsupported shape: its 6 dimensions are too many or too large");
+  ExpectRefused("/integers", "the elements are not floating-point numbers");
 }
 
-TEST_F(Hdf5Test, StringListsOfAllFormsAreRead) {
+TEST_F(Hdf5Test, ReadsStringListsOfAllForms) {
   Make([](hid_t file) {
     const hid_t variable = H5Tcopy(H5T_C_S1);
     H5Tset_size(variable, H5T_VARIABLE);
@@ -147,13 +147,13 @@ TEST_F(Hdf5Test, StringListsOfAllFormsAreRead) {
   EXPECT_THAT(file.GetStringList("/", "split"), ElementsAre("abc", "d", "ef"));
   EXPECT_THAT(file.GetStringList("/", "empty"), IsEmpty());
   EXPECT_THAT([&] { file.GetStringList("/", "number"); },
-              ThrowsMessage<DataError>(HasSubstr("/, attribute number: is no string")));
+              ThrowsMessage<DataError>(HasSubstr("/, attribute number: is not a string")));
   EXPECT_THAT([&] { file.GetStringList("/", "absent"); },
               ThrowsMessage<DataError>(HasSubstr("/, attribute absent: is missing")));
   EXPECT_THROW(file.GetInt("/", "number"), DataError);
 }
 
-TEST_F(Hdf5Test, LongListsAreSplitAsKerasDoes) {
+TEST_F(Hdf5Test, SplitsLongListsAsKerasDoes) {
   std::vector<std::string> names;
   for (int i = 0; i < 3000; ++i)
     names.push_back("layer_with_a_rather_long_name_" + std::to_string(i));
@@ -168,8 +168,8 @@ TEST_F(Hdf5Test, LongListsAreSplitAsKerasDoes) {
   EXPECT_THAT(again.GetStringList("/", "none"), IsEmpty());
 }
 
-// A checkpoint may be as large as half of the memory.
-TEST_F(Hdf5Test, DataIsOnTheDiskBeforeTheFileIsClosed) {
+// A checkpoint may be as large as half of the memory, so a file must not be buffered.
+TEST_F(Hdf5Test, WritesDataBeforeTheFileIsClosed) {
   const std::vector<float> data(1 << 20, 0.5f);
   Hdf5File file = Hdf5File::Create(path_);
   for (const char* name : {"/a", "/b"}) file.WriteFloats(name, {1 << 20}, data);
@@ -178,7 +178,7 @@ TEST_F(Hdf5Test, DataIsOnTheDiskBeforeTheFileIsClosed) {
   EXPECT_EQ(Hdf5File::Open(path_).ReadFloats("/b"), data);
 }
 
-TEST_F(Hdf5Test, FileThatWasNotClosedIsNotThere) {
+TEST_F(Hdf5Test, DeletesAFileThatWasNotClosed) {
   { Hdf5File::Create(path_).CreateGroup("/a/b"); }
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_THAT([&] { Hdf5File::Create(folder_.path() + "/no/f.h5").Close(); },

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(KerasLayout, OneLayerForEachScope) {
+TEST(KerasLayout, MakesOneLayerForEachScope) {
   const std::vector<std::string> names = {"n/c/biases",
                                           "n/c/weights",
                                           "n/c/BatchNorm/beta",
@@ -35,7 +35,7 @@ TEST(KerasLayout, OneLayerForEachScope) {
   EXPECT_THAT(layers[4].weight_names, ElementsAre("n__odd/alpha:0"));
 }
 
-TEST(KerasLayout, NamesThatCannotBeStoredAreRefused) {
+TEST(KerasLayout, RefusesNamesThatCannotBeStored) {
   for (const char* name : {"", "/a", "a/", "a//b", "a/./b"}) {
     EXPECT_THROW(MapToKeras(std::vector<std::string>{name}), DataError) << name;
   }

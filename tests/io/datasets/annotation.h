@@ -1,4 +1,4 @@
-// Annotations in the form of ImageNet's and PASCAL VOC's.
+// Makes annotations in the XML form of ImageNet and PASCAL VOC.
 #pragma once
 
 #include <fmt/format.h>

@@ -16,7 +16,7 @@ std::vector<std::string> Boxes(const std::string& xml) {
   return AnnotatedBoxes(xml, "n01440764_18.xml", "n01440764");
 }
 
-TEST(ImagenetLists, AreWhole) {
+TEST(ImagenetLists, AreComplete) {
   EXPECT_EQ(ImagenetSynsets().size(), 1000u);
   EXPECT_EQ(ImagenetSynsets()[0].id, "n01440764");
   EXPECT_EQ(ImagenetSynsets()[0].text, "tench, Tinca tinca");
@@ -28,7 +28,7 @@ TEST(ImagenetLists, AreWhole) {
   for (int label : ImagenetValidationLabels()) ++counts.at(static_cast<size_t>(label));
   EXPECT_EQ(counts[0], 0);
   for (int label = 1; label <= 1000; ++label) EXPECT_EQ(counts[label], 50);
-  // The first and the last of the known list: n01751748 and n02437616.
+  // The first and the last label of the official list are n01751748 and n02437616.
   EXPECT_EQ(ImagenetSynsets()[ImagenetValidationLabels().front() - 1].id, "n01751748");
   EXPECT_EQ(ImagenetSynsets()[ImagenetValidationLabels().back() - 1].id, "n02437616");
 }
@@ -44,16 +44,17 @@ TEST(BoundingBoxes, AreOrderedAndClamped) {
               ElementsAre("0.2000,0.0000,0.8000,1.0000"));
 }
 
-TEST(BoundingBoxes, EmptyOnesAndOtherClassesAreLeftOut) {
-  EXPECT_THAT(Boxes(Annotation(100, 100,
-                               {{"n01440764", 10, 10, 10, 20},     // no width
-                                {"n01440764", 120, 10, 130, 20},   // beside the picture
-                                {"n01443537", 10, 10, 20, 20},     // another of the 1000 synsets
-                                {"n00000001", 10, 10, 20, 20}})),  // none of them: a parent's name
-              ElementsAre("0.1000,0.1000,0.2000,0.2000"));
+TEST(BoundingBoxes, LeavesOutEmptyBoxesAndOtherClasses) {
+  EXPECT_THAT(
+      Boxes(Annotation(100, 100,
+                       {{"n01440764", 10, 10, 10, 20},     // empty: no width
+                        {"n01440764", 120, 10, 130, 20},   // outside of the image
+                        {"n01443537", 10, 10, 20, 20},     // another of the 1000 synsets
+                        {"n00000001", 10, 10, 20, 20}})),  // a parent synset, not one of the 1000
+      ElementsAre("0.1000,0.1000,0.2000,0.2000"));
 }
 
-TEST(BoundingBoxes, BadNumbersAreRefused) {
+TEST(BoundingBoxes, RefusesBadNumbers) {
   const auto error = [](const std::string& xml) { return TextOf<DataError>([&] { Boxes(xml); }); };
   const std::string good = Annotation(100, 100, {{"n01440764", 10, 10, 20, 20}});
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -65,12 +66,12 @@ TEST(BoundingBoxes, BadNumbersAreRefused) {
   EXPECT_THAT(error(with("<width>100", "<width>1e999")), HasSubstr("got '1e999', want a number"));
   EXPECT_THAT(error(with("<width>100", "<width>nan")), HasSubstr("got 'nan', want a number"));
   EXPECT_THAT(error(with("<xmin>10", "<xmin>ten")), HasSubstr("<xmin>: got 'ten', want a number"));
-  EXPECT_THAT(error(with("<xmin>10</xmin>", "")), HasSubstr("<bndbox> has no <xmin>"));
-  EXPECT_THAT(error("<annotation/>"), HasSubstr("<annotation> has no <size>"));
+  EXPECT_THAT(error(with("<xmin>10</xmin>", "")), HasSubstr("<bndbox>: missing element <xmin>"));
+  EXPECT_THAT(error("<annotation/>"), HasSubstr("<annotation>: missing element <size>"));
   EXPECT_THAT(Boxes(with("<xmax>20", "<xmax>1e300")), ElementsAre("0.1000,0.1000,1.0000,0.2000"));
 }
 
-TEST(BoundingBoxes, CsvAndTarGiveTheSame) {
+TEST(BoundingBoxes, ReadsTheSameFromCsvAndTar) {
   const TemporaryFolder folder;
   WriteText(folder / "boxes.csv",
             "n01440764_18.JPEG,0.0060,0.0100,0.0180,0.0200\r\nn01440764_18.JPEG,0.2,0.1,0.6,0.5\n");
@@ -79,7 +80,7 @@ TEST(BoundingBoxes, CsvAndTarGiveTheSame) {
                 TarEntry({"n01440764/n01440764_18.xml",
                           Annotation(500, 400,
                                      {{"n01440764", 100, 40, 300, 200}, {"fish", 3, 4, 9, 8}})}) +
-                TarEntry({"n00000001/n00000001_1.xml", "is not looked at"}) + TarEnd());
+                TarEntry({"n00000001/n00000001_1.xml", "is not read"}) + TarEnd());
   for (const char* name : {"boxes.csv", "boxes.tar"}) {
     const BoundingBoxes boxes = BoundingBoxes::Load(folder / name);
     EXPECT_EQ(boxes.num_images(), 1u);
@@ -90,7 +91,7 @@ TEST(BoundingBoxes, CsvAndTarGiveTheSame) {
   }
 }
 
-TEST(BoundingBoxes, DamageNamesLineOrMember) {
+TEST(BoundingBoxes, NamesTheDamagedLineOrMember) {
   const TemporaryFolder folder;
   const auto error = [&](const char* name, const std::string& text) {
     WriteText(folder / name, text);

@@ -28,7 +28,7 @@ TEST(Datasets, TableIsComplete) {
   }
 }
 
-TEST(Datasets, UnknownNamesListWhatThereIs) {
+TEST(Datasets, UnknownNamesGiveTheListOfKnownNames) {
   EXPECT_THAT(
       TextOf<UsageError>([] { FindDataset("minst"); }),
       HasSubstr("got 'minst', want one of imagenet, flowers, cifar10, mnist, fashion_mnist"));
@@ -38,7 +38,7 @@ TEST(Datasets, UnknownNamesListWhatThereIs) {
             "validation");
 }
 
-TEST(Datasets, ShardsAreFoundAndSorted) {
+TEST(Datasets, FindsAndSortsShards) {
   const TemporaryFolder folder;
   for (const char* name :
        {"train-00001-of-00002", "train-00000-of-00002", "validation-00000-of-00001",
@@ -49,8 +49,8 @@ TEST(Datasets, ShardsAreFoundAndSorted) {
               ElementsAre(folder / "train-00000-of-00002", folder / "train-00001-of-00002"));
 }
 
-// Later versions of TF-Slim have it.
-TEST(Datasets, VisualWakeWordsAsTfSlimCallsThem) {
+// Later versions of TF-Slim have this data set.
+TEST(Datasets, FindsVisualWakeWordsByTfSlimsFileNames) {
   const TemporaryFolder folder;
   for (const char* name :
        {"train.record-00000-of-00001", "val.record-00000-of-00002", "val.record-00001-of-00002"})
@@ -63,7 +63,7 @@ TEST(Datasets, VisualWakeWordsAsTfSlimCallsThem) {
   EXPECT_EQ(NumClasses(dataset, folder.path()), 2);
 }
 
-TEST(Datasets, MissingShardsAreNamed) {
+TEST(Datasets, NamesMissingShards) {
   const TemporaryFolder folder;
   for (int i : {0, 2, 4})
     WriteText(folder / fmt::format("flowers_train_{:05}-of-00005.tfrecord", i), "x");
@@ -72,7 +72,7 @@ TEST(Datasets, MissingShardsAreNamed) {
                 ": 2 of 5 shards are missing: 00001-of-00005, 00003-of-00005; copy them too");
 }
 
-TEST(Datasets, ShardsOfTwoSetsAreRefused) {
+TEST(Datasets, RefusesShardsOfTwoSets) {
   const TemporaryFolder folder;
   WriteText(folder / "train-00000-of-00001", "x");
   WriteText(folder / "train-00000-of-00002", "x");
@@ -81,22 +81,22 @@ TEST(Datasets, ShardsOfTwoSetsAreRefused) {
       HasSubstr("shards of two sets: got -of-00001 and -of-00002"));
 }
 
-TEST(Datasets, ShardsThatAreThereTwiceAreRefused) {
+TEST(Datasets, RefusesDuplicateShards) {
   const TemporaryFolder folder;
   for (const char* name :
        {"train-00000-of-00002", "train-00001-of-00002", "train-00001-of-00002.tfrecord"})
     WriteText(folder / name, "x");
   EXPECT_THAT(
       TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
-      HasSubstr("train-00001-of-00002.tfrecord: shard 00001-of-00002 is there twice"));
+      HasSubstr("train-00001-of-00002.tfrecord: duplicate shard 00001-of-00002"));
   std::filesystem::rename(folder / "train-00001-of-00002.tfrecord",
                           folder / "train-00007-of-00002");
   EXPECT_THAT(
       TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
-      HasSubstr("train-00007-of-00002: number of the shard out of range: got 7, want 0 to 1"));
+      HasSubstr("train-00007-of-00002: shard number out of range: got 7, want 0 to 1"));
 }
 
-TEST(Datasets, AnAbsurdNumberOfShardsIsNotCounted) {
+TEST(Datasets, HandlesAnAbsurdNumberOfShards) {
   const TemporaryFolder folder;
   WriteText(folder / "train-00000-of-2000000000", "x");
   EXPECT_THAT(
@@ -104,7 +104,7 @@ TEST(Datasets, AnAbsurdNumberOfShardsIsNotCounted) {
       HasSubstr("1999999999 of 2000000000 shards are missing: 00001-of-2000000000"));
 }
 
-TEST(Datasets, ShardsMayLieInSeveralFolders) {
+TEST(Datasets, FindsShardsInSeveralFolders) {
   const TemporaryFolder a, b;
   WriteText(a / "train-00001-of-00003", "x");
   WriteText(b / "train-00000-of-00003", "x");
@@ -113,12 +113,12 @@ TEST(Datasets, ShardsMayLieInSeveralFolders) {
   const DatasetEntry& folder = FindDataset("folder");
   const auto all = ElementsAre(b / "train-00000-of-00003", a / "train-00001-of-00003",
                                b / "train-00002-of-00003");
-  for (const std::string& places :
+  for (const std::string& dataset_dir :
        {a.path() + "," + b.path(), b.path() + "/train-*," + a.path() + ",",
         b.path() + "/*," + a / "t*"}) {
-    SCOPED_TRACE(places);
-    EXPECT_THAT(FindShards(folder, "train", places), all);
-    EXPECT_EQ(NumClasses(folder, places), 7);
+    SCOPED_TRACE(dataset_dir);
+    EXPECT_THAT(FindShards(folder, "train", dataset_dir), all);
+    EXPECT_EQ(NumClasses(folder, dataset_dir), 7);
   }
   EXPECT_THAT(TextOf<DataError>([&] { FindShards(folder, "train", a.path() + ",/no/such"); }),
               HasSubstr("--dataset_dir /no/such: cannot be read: No such file"));
@@ -127,7 +127,7 @@ TEST(Datasets, ShardsMayLieInSeveralFolders) {
   EXPECT_THAT(FindShards(folder, "train", a / "x,y"), SizeIs(1));
 }
 
-TEST(Datasets, MissingFolderOrFilesNameTheFlag) {
+TEST(Datasets, NamesTheFlagOfAMissingFolder) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");
   EXPECT_EQ(TextOf<DataError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
@@ -137,10 +137,10 @@ TEST(Datasets, MissingFolderOrFilesNameTheFlag) {
       TextOf<DataError>([&] { FindShards(mnist, "test", folder.path()); }),
       HasSubstr("--dataset_dir " + folder.path() + ": no file matches mnist_test.tfrecord"));
   EXPECT_THAT(TextOf<UsageError>([&] { FindShards(mnist, "test", ""); }),
-              HasSubstr("--dataset_dir: is not given"));
+              HasSubstr("--dataset_dir: missing: want a folder with TFRecords"));
 }
 
-TEST(Datasets, ClassNamesComeFromLabelsFileThenTable) {
+TEST(Datasets, TakesClassNamesFromLabelsFileThenTable) {
   const TemporaryFolder folder;
   const DatasetEntry& flowers = FindDataset("flowers");
   EXPECT_THAT(ClassNames(flowers, folder.path()),
@@ -151,13 +151,13 @@ TEST(Datasets, ClassNamesComeFromLabelsFileThenTable) {
   const DatasetEntry& folder_set = FindDataset("folder");
   WriteText(folder / "labels.txt", "0:a\n1:b\n0:c\n");
   EXPECT_THAT(TextOf<DataError>([&] { NumClasses(folder_set, folder.path()); }),
-              HasSubstr("labels.txt: class 0: got two lines, the second 'c', want one"));
+              HasSubstr("labels.txt: class 0: got two lines, the second with name 'c', want one"));
   WriteText(folder / "labels.txt", "0:a\nb\n");
   EXPECT_THAT(TextOf<DataError>([&] { ClassNames(flowers, folder.path()); }),
               HasSubstr("labels.txt: line 2: got 'b', want INDEX:NAME"));
 }
 
-TEST(Datasets, ClassNamesOfImagenetAreKnownWithoutAFile) {
+TEST(Datasets, KnowsClassNamesOfImagenetWithoutAFile) {
   const TemporaryFolder folder;
   const DatasetEntry& imagenet = FindDataset("imagenet");
   std::vector<std::string> names = ClassNames(imagenet, folder.path());
@@ -171,7 +171,7 @@ TEST(Datasets, ClassNamesOfImagenetAreKnownWithoutAFile) {
   EXPECT_EQ(names[1], "a fish");
 }
 
-// An IDX file: images of 28x28 when side is given, labels otherwise.
+// Returns an IDX file: images of side x side pixels, or labels if `side` is 0.
 std::string Idx(int count, int side, std::string_view data) {
   std::string bytes = FromHex(side > 0 ? "00000803" : "00000801");
   bytes += FromHex(fmt::format("{:08x}", count));
@@ -189,7 +189,7 @@ void WriteMnist(const TemporaryFolder& folder, std::string_view labels) {
   }
 }
 
-TEST(BuildMnist, WritesRecordsInSlimsForm) {
+TEST(BuildMnist, WritesRecordsInTfSlimsForm) {
   const TemporaryFolder raw;
   const TemporaryFolder out;
   WriteMnist(raw, std::string("\x09\x00\x05", 3));
@@ -213,19 +213,19 @@ TEST(BuildMnist, WritesRecordsInSlimsForm) {
   std::vector<FeatureQuery> features = ListFeatures(example);
   ASSERT_EQ(features.size(), 5u);
   EXPECT_EQ(features[0].key, "image/encoded");
-  EXPECT_EQ(OnlyBytes(features[1]), "png");
+  EXPECT_EQ(SingleBytes(features[1]), "png");
   EXPECT_EQ(features[2].key, "image/class/label");
-  EXPECT_EQ(OnlyInt64(features[2]), 5);
-  EXPECT_EQ(OnlyInt64(features[3]), 28);
-  EXPECT_EQ(OnlyInt64(features[4]), 28);
+  EXPECT_EQ(SingleInt64(features[2]), 5);
+  EXPECT_EQ(SingleInt64(features[3]), 28);
+  EXPECT_EQ(SingleInt64(features[4]), 28);
   Image image;
-  DecodeImage(*OnlyBytes(features[0]), 1, &image);
+  DecodeImage(*SingleBytes(features[0]), 1, &image);
   for (size_t i = 0; i < image.pixels.size(); ++i)
     ASSERT_EQ(image.pixels[i], (2 * 28 * 28 + i) % 251);
   EXPECT_EQ(reader.Next(), std::nullopt);
 }
 
-TEST(BuildMnist, BadRawDataLeavesNoRecords) {
+TEST(BuildMnist, WritesNothingForBadRawData) {
   const TemporaryFolder raw;
   const TemporaryFolder out;
   WriteMnist(raw, std::string("\x09\x0a", 2));
@@ -240,7 +240,7 @@ TEST(BuildMnist, BadRawDataLeavesNoRecords) {
   EXPECT_TRUE(std::filesystem::is_empty(out.path()));
 }
 
-TEST(BuildMnist, HalfADataSetIsNotWritten) {
+TEST(BuildMnist, DoesNotWriteHalfADataSet) {
   const TemporaryFolder raw;
   const TemporaryFolder out;
   const DatasetEntry& mnist = FindDataset("mnist");
@@ -256,28 +256,27 @@ TEST(BuildMnist, HalfADataSetIsNotWritten) {
   EXPECT_TRUE(std::filesystem::is_empty(out.path()));
 }
 
-TEST(BuildMnist, ABuildOfOtherImagesIsRefused) {
+TEST(BuildMnist, RefusesFilesOfAnotherBuild) {
   const TemporaryFolder raw, out;
   WriteMnist(raw, std::string("\x09\x00\x05", 3));
   BuildOptions options{
       .dataset = &FindDataset("mnist"), .raw_dir = raw.path(), .output_dir = out.path()};
   BuildMnist(options);
   const std::string whole = ReadText(out / "mnist_train.tfrecord");
-  WriteText(out / ".mnist_train.tfrecord.host-1-2.tmp", "of a killed run");
+  WriteText(out / ".mnist_train.tfrecord.host-1-2.tmp", "left by a killed run");
   BuildMnist(options);
   EXPECT_FALSE(std::filesystem::exists(out / ".mnist_train.tfrecord.host-1-2.tmp"));
   options.max_images = 2;
-  EXPECT_THAT(
-      TextOf<UsageError>([&] { BuildMnist(options); }),
-      HasSubstr("holds mnist_train.tfrecord of another build: got shards that were not made "
-                "by 'mnist train: first 2 of 3 images"));
+  EXPECT_THAT(TextOf<UsageError>([&] { BuildMnist(options); }),
+              HasSubstr("holds mnist_train.tfrecord of another build: want shards made from "
+                        "'mnist train: first 2 of 3 images"));
   EXPECT_EQ(ReadText(out / "mnist_train.tfrecord"), whole);
   std::filesystem::remove(out / "mnist_train.tfrecord");
   EXPECT_THAT(TextOf<UsageError>([&] { BuildMnist(options); }), HasSubstr("mnist_test.tfrecord"));
   EXPECT_FALSE(std::filesystem::exists(out / "mnist_train.tfrecord")) << "half a data set";
 }
 
-TEST(BuildMnist, OneBuildAtATime) {
+TEST(BuildMnist, WaitsForAnotherBuildOfTheFolder) {
   const TemporaryFolder raw, out;
   WriteMnist(raw, "\x09");
   std::optional<RunLock> lock(out.path());
@@ -301,7 +300,7 @@ TEST(BuildCifar10, WritesRecords) {
   for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                            "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
     const auto path = raw / "cifar-10-batches-bin/" + name;
-    WriteText(path, "\x07");  // the rest is a hole that reads as zeros
+    WriteText(path, "\x07");  // the rest of the file is zeros
     std::filesystem::resize_file(path, 3 * kCifarRecordBytes);
   }
   const DatasetEntry& cifar10 = FindDataset("cifar10");
@@ -311,9 +310,9 @@ TEST(BuildCifar10, WritesRecords) {
   TfRecordReader reader(*source);
   const std::string example(reader.Next().value());
   std::vector<FeatureQuery> features = ListFeatures(example);
-  EXPECT_EQ(OnlyInt64(features[2]), 7);
+  EXPECT_EQ(SingleInt64(features[2]), 7);
   Image image;
-  DecodeImage(*OnlyBytes(features[0]), 3, &image);
+  DecodeImage(*SingleBytes(features[0]), 3, &image);
   EXPECT_EQ(image.pixels, std::vector<uint8_t>(32 * 32 * 3, 0));
   EXPECT_TRUE(reader.Next().has_value());
   EXPECT_FALSE(reader.Next().has_value());
@@ -321,7 +320,7 @@ TEST(BuildCifar10, WritesRecords) {
   EXPECT_THROW(
       cifar10.build({.dataset = &cifar10, .raw_dir = raw.path(), .output_dir = out.path()}),
       UsageError)
-      << "more images";
+      << "a build of more images";
 
   std::filesystem::resize_file(raw / "cifar-10-batches-bin/data_batch_1.bin", 3072);
   EXPECT_THAT(

@@ -31,18 +31,18 @@ TEST(Idx, ReadsImagesAndLabels) {
   EXPECT_EQ(ReadIdxLabels(Open(Labels())), "\x07\x08\x09");
 }
 
-TEST(Idx, SizeMustBeWhatTheHeaderSays) {
+TEST(Idx, RejectsASizeOtherThanTheHeaders) {
   DamagedBytes shorter = Images();
   shorter.ShrinkSize(1);
   EXPECT_EQ(ErrorOf(shorter),
-            "[io.idx] train: truncated data: got 11 bytes behind the header, want 12");
+            "[io.idx] train: truncated data: got 11 bytes after the header, want 12");
   EXPECT_EQ(ErrorOf({Images().bytes + "x"}),
-            "[io.bytes] train: is too long: got more than 28 bytes, want at most that");
+            "[io.bytes] train: too large: got more than 28 bytes, want at most 28");
   EXPECT_EQ(ErrorOf({Images().bytes.substr(0, 9)}),
             "[io.idx] train: truncated header: got 9 bytes, want 16");
 }
 
-TEST(Idx, HeaderIsChecked) {
+TEST(Idx, ChecksTheHeader) {
   EXPECT_THAT(TextOf<DataError>([] { ReadIdxImages(Open(Labels())); }),
               HasSubstr("truncated header"));
   DamagedBytes floats = Images();
@@ -52,11 +52,11 @@ TEST(Idx, HeaderIsChecked) {
   DamagedBytes huge = Images();
   for (size_t at : {4, 8, 12}) huge.SetByte(at, '\x7f');
   EXPECT_EQ(ErrorOf(huge),
-            "[io.idx] train: size 0 out of range: got 2130706435, want 1 or more, and at most "
-            "1073741824 bytes in all");
+            "[io.idx] train: size 0 out of range: got 2130706435, want at least 1, and at most "
+            "1073741824 bytes in total");
 }
 
-TEST(Idx, AllSpellingsAreFound) {
+TEST(Idx, FindsAllSpellings) {
   for (const char* name :
        {"train-images-idx3-ubyte", "train-images.idx3-ubyte", "train-images-idx3-ubyte.gz"}) {
     const TemporaryFolder folder;
@@ -69,12 +69,12 @@ TEST(Idx, AllSpellingsAreFound) {
                         ": no such file: want t10k-labels-idx1-ubyte or t10k-labels.idx1-ubyte"));
 }
 
-TEST(Cifar, PlanesBecomePixels) {
+TEST(Cifar, ConvertsPlanesToPixels) {
   std::string record(kCifarRecordBytes, '\0');
   record[0] = 6;
   record[1 + 5] = 1;         // red of pixel 5
   record[1 + 1024 + 5] = 2;  // green
-  record[1 + 2048 + 5] = 3;
+  record[1 + 2048 + 5] = 3;  // blue
   std::vector<uint8_t> pixels(kCifarRecordBytes - 1);
   EXPECT_EQ(CifarImage(record, pixels.data()), 6);
   EXPECT_EQ(pixels[15], 1);
@@ -82,7 +82,7 @@ TEST(Cifar, PlanesBecomePixels) {
   EXPECT_EQ(pixels[17], 3);
 }
 
-TEST(Cifar, SizeMustBeExact) {
+TEST(Cifar, RejectsIncompleteRecords) {
   EXPECT_THAT(TextOf<DataError>([] {
                 ReadCifarBatch(MemorySource("data_batch_1.bin", std::string(30729999, '\0')));
               }),

@@ -1,5 +1,5 @@
-// ImageNet from archives made here, tiny but in the form of the real ones: built, verified, and
-// every field compared.
+// Builds ImageNet from tiny archives in the form of the official ones, verifies the shards, and
+// compares every feature.
 #include <algorithm>
 #include <map>
 
@@ -24,14 +24,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int kSynsets = 10;       // of the 1000, every 100th
-constexpr int kTrainPictures = 4;  // of each
+constexpr int kSynsets = 10;         // every 100th of the 1000
+constexpr int kImagesPerSynset = 4;  // number of training images
 constexpr int kValidation = 24;
 
 int LabelOf(int synset) { return synset * 100 + 1; }
 std::string_view IdOf(int synset) { return ImagenetSynsets()[LabelOf(synset) - 1].id; }
 
-Image LazyImage(int number) {
+Image MakeImage(int number) {
   return Draw({.height = 30,
                .width = 40,
                .label = number % 7,
@@ -39,7 +39,7 @@ Image LazyImage(int number) {
       .image;
 }
 
-// What the archives hold, and what must come out of them.
+// Makes the archives and knows what the records must contain.
 class ImagenetTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -54,21 +54,21 @@ class ImagenetTest : public testing::Test {
                 .validation_shards = 2};
   }
 
-  // The PNG and the CMYK JPEG that ImageNet has under the name of JPEGs.
+  // Returns the bytes of a training image. As in ImageNet, a PNG and a CMYK JPEG are among them.
   std::string TrainBytes(const std::string& name) const {
-    if (name == png_name_) return EncodePng(LazyImage(1).view());
+    if (name == png_name_) return EncodePng(MakeImage(1).view());
     if (name == cmyk_name_) return ReadText(TestData() + "/io_images/cmyk.jpg");
-    return pictures_.at(name);
+    return jpegs_.at(name);
   }
 
   std::string TrainTar() {
     std::string outer;
     for (int s = kSynsets - 1; s >= 0; --s) {  // not in the order of labels
       std::string inner;
-      for (int i = kTrainPictures - 1; i >= 0; --i) {
+      for (int i = kImagesPerSynset - 1; i >= 0; --i) {
         const std::string name = fmt::format("{}_{}.JPEG", IdOf(s), i);
         names_.push_back({LabelOf(s), name});
-        pictures_[name] = EncodeJpeg(LazyImage(s * kTrainPictures + i).view(), 85);
+        jpegs_[name] = EncodeJpeg(MakeImage(s * kImagesPerSynset + i).view(), 85);
         inner += TarEntry({name, TrainBytes(name)});
       }
       outer += TarEntry({fmt::format("{}.tar", IdOf(s)), inner + TarEnd()});
@@ -81,7 +81,7 @@ class ImagenetTest : public testing::Test {
     std::string tar;
     for (int i = 1; i <= kValidation; ++i)
       tar += TarEntry({fmt::format("ILSVRC2012_val_{:08}.JPEG", i),
-                       EncodeJpeg(LazyImage(1000 + i).view(), 85)});
+                       EncodeJpeg(MakeImage(1000 + i).view(), 85)});
     return tar + TarEnd();
   }
 
@@ -103,7 +103,7 @@ class ImagenetTest : public testing::Test {
       while (const auto record = reader.Next()) {
         FeatureQuery name[] = {{"image/filename"}};
         FindFeatures(*record, name);
-        order_.emplace_back(OnlyBytes(name[0]).value());
+        order_.emplace_back(SingleBytes(name[0]).value());
         EXPECT_TRUE(records.emplace(order_.back(), *record).second) << order_.back() << " twice";
       }
     }
@@ -114,9 +114,9 @@ class ImagenetTest : public testing::Test {
   BuildOptions options_;
   std::string png_name_ = fmt::format("{}_1.JPEG", IdOf(4));
   std::string cmyk_name_ = fmt::format("{}_2.JPEG", IdOf(5));
-  std::map<std::string, std::string> pictures_;
+  std::map<std::string, std::string> jpegs_;
   std::vector<std::pair<int, std::string>> names_;  // label, file name: sorted
-  std::vector<std::string> order_;                  // in which the records came
+  std::vector<std::string> order_;                  // file names in the order of the records
 };
 
 std::map<std::string, FeatureQuery> Features(const std::string& record) {
@@ -125,10 +125,10 @@ std::map<std::string, FeatureQuery> Features(const std::string& record) {
   return features;
 }
 
-TEST_F(ImagenetTest, FieldsAreTfSlims) {
+TEST_F(ImagenetTest, WritesTfSlimsFeatures) {
   BuildImagenet(options_);
   const auto records = Records("train");
-  ASSERT_EQ(records.size(), size_t{kSynsets * kTrainPictures});
+  ASSERT_EQ(records.size(), size_t{kSynsets * kImagesPerSynset});
   const std::string name = fmt::format("{}_0.JPEG", IdOf(2));
   auto features = Features(records.at(name));
   EXPECT_EQ(features.size(), 15u);
@@ -141,7 +141,7 @@ TEST_F(ImagenetTest, FieldsAreTfSlims) {
   EXPECT_THAT(AllBytes(features["image/class/synset"]), ElementsAre(IdOf(2)));
   EXPECT_THAT(AllBytes(features["image/class/text"]), ElementsAre(ImagenetSynsets()[200].text));
   EXPECT_THAT(AllBytes(features["image/filename"]), ElementsAre(name));
-  EXPECT_THAT(AllBytes(features["image/encoded"]), ElementsAre(pictures_[name]));
+  EXPECT_THAT(AllBytes(features["image/encoded"]), ElementsAre(jpegs_[name]));
   EXPECT_THAT(AllFloats(features["image/object/bbox/xmin"]), ElementsAre(0.1f, 0.25f));
   EXPECT_THAT(AllFloats(features["image/object/bbox/ymin"]), ElementsAre(0.1f, 0.2f));
   EXPECT_THAT(AllFloats(features["image/object/bbox/xmax"]), ElementsAre(0.2f, 0.75f));
@@ -153,7 +153,7 @@ TEST_F(ImagenetTest, FieldsAreTfSlims) {
   EXPECT_TRUE(without.contains("image/object/bbox/label"));
 }
 
-TEST_F(ImagenetTest, OrderIsTfSlims) {
+TEST_F(ImagenetTest, WritesRecordsInTfSlimsOrder) {
   BuildImagenet(options_);
   Records("train");
   std::vector<std::pair<int, std::string>> want = names_;
@@ -162,46 +162,46 @@ TEST_F(ImagenetTest, OrderIsTfSlims) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(order_[i], want[i].second);
 }
 
-TEST_F(ImagenetTest, PngAndCmykBecomeRgbJpegs) {
+TEST_F(ImagenetTest, ConvertsPngAndCmykToRgbJpegs) {
   BuildImagenet(options_);
   const auto records = Records("train");
   for (const std::string& name : {png_name_, cmyk_name_}) {
     auto features = Features(records.at(name));
-    const std::string_view bytes = OnlyBytes(features["image/encoded"]).value();
+    const std::string_view bytes = SingleBytes(features["image/encoded"]).value();
     EXPECT_TRUE(IsJpeg(bytes));
     EXPECT_EQ(JpegChannels(bytes), 3);
     Image before;
     Image after;
     DecodeImage(TrainBytes(name), 3, &before);
     DecodeImage(bytes, 3, &after);
-    EXPECT_EQ(OnlyInt64(features["image/height"]), before.height);
+    EXPECT_EQ(SingleInt64(features["image/height"]), before.height);
     ASSERT_EQ(before.pixels.size(), after.pixels.size());
     EXPECT_EQ(bytes, EncodeJpeg(before.view(), 100));
     double difference = 0;
     for (size_t i = 0; i < before.pixels.size(); ++i)
       difference += std::abs(before.pixels[i] - after.pixels[i]);
-    // TensorFlow's own decode -> encode -> decode of the CMYK picture: 6.45, from chroma being
-    // halved.
+    // With TensorFlow's decode_jpeg and encode_jpeg the difference is 6.45 for the CMYK image,
+    // because encoding halves the resolution of chroma.
     EXPECT_LT(difference / static_cast<double>(before.pixels.size()), 6.5) << name;
   }
 }
 
-TEST_F(ImagenetTest, ValidationGetsItsLabelsFromTheList) {
+TEST_F(ImagenetTest, TakesValidationLabelsFromTheList) {
   BuildImagenet(options_);
   const auto records = Records("validation");
   ASSERT_EQ(records.size(), size_t{kValidation});
   for (int i = 1; i <= kValidation; ++i) {
     auto features = Features(records.at(fmt::format("ILSVRC2012_val_{:08}.JPEG", i)));
-    EXPECT_EQ(OnlyInt64(features["image/class/label"]), ImagenetValidationLabels()[i - 1]);
+    EXPECT_EQ(SingleInt64(features["image/class/label"]), ImagenetValidationLabels()[i - 1]);
   }
   const auto first = Features(records.at("ILSVRC2012_val_00000001.JPEG"));
-  EXPECT_EQ(OnlyBytes(first.at("image/class/synset")), "n01751748");
+  EXPECT_EQ(SingleBytes(first.at("image/class/synset")), "n01751748");
   const std::string labels = ReadText(folder_ / "out/labels.txt");
   EXPECT_TRUE(labels.starts_with("0:background\n1:tench, Tinca tinca\n"));
   EXPECT_EQ(std::count(labels.begin(), labels.end(), '\n'), 1001);
 }
 
-TEST_F(ImagenetTest, VerifiesAndGoesOnAfterAStop) {
+TEST_F(ImagenetTest, WritesOnlyMissingShardsAndVerifies) {
   BuildImagenet(options_);
   const auto before = Records("train");
   const fs::path shard = folder_ / "out/train-00003-of-00008";
@@ -224,7 +224,7 @@ TEST_F(ImagenetTest, VerifiesAndGoesOnAfterAStop) {
   EXPECT_EQ(report.class_counts.at(201), 4);
 }
 
-TEST_F(ImagenetTest, DamageNamesArchivePictureAndByte) {
+TEST_F(ImagenetTest, NamesArchiveImageAndByteOfDamage) {
   const std::string tar = ReadText(folder_ / "ILSVRC2012_img_val.tar");
   std::string damaged = tar;
   damaged.replace(512, 4, "notJ");
@@ -254,10 +254,10 @@ TEST_F(ImagenetTest, DamageNamesArchivePictureAndByte) {
               HasSubstr(fmt::format("{}.tar: twice in the archive", IdOf(0))));
   WriteText(folder_ / "ILSVRC2012_img_train.tar", TarEntry({"n00000001.tar", TarEnd()}) + TarEnd());
   EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
-              HasSubstr("got n00000001.tar, want SYNSET.tar of the 1000 synsets"));
+              HasSubstr("got n00000001.tar, want SYNSET.tar of one of the 1000 synsets"));
   fs::remove(folder_ / "ILSVRC2012_img_train.tar");
   EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
-              HasSubstr("holds neither ILSVRC2012_img_train.tar nor ILSVRC2012_img_val.tar"));
+              HasSubstr("no archives: want ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar"));
 }
 
 }  // namespace

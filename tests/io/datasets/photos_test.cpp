@@ -1,4 +1,4 @@
-// Data sets from folders of pictures, and drawn ones.
+// Tests the builders of data sets from folders of photos, and of synthetic ones.
 #include <chrono>
 #include <map>
 #include <set>
@@ -40,12 +40,12 @@ VerifyReport VerifySplit(std::string_view dataset, std::string_view split, const
   return report;
 }
 
-TEST(BuildFlowers, SplitsAsSlimInFiveShards) {
+TEST(BuildFlowers, SplitsAsTfSlimInFiveShards) {
   const TemporaryFolder folder;
   WritePhotos(
       folder / "flower_photos",
       {{"daisy", 20}, {"dandelion", 20}, {"roses", 20}, {"sunflowers", 20}, {"tulips", 21}});
-  WriteText(folder / "flower_photos/LICENSE.txt", "is no class");
+  WriteText(folder / "flower_photos/LICENSE.txt", "not a class");
   const fs::path out = folder / "out";
   BuildFlowers({.dataset = &FindDataset("flowers"), .raw_dir = folder.path(), .output_dir = out});
   const VerifyReport train = VerifySplit("flowers", "train", out);
@@ -62,23 +62,24 @@ TEST(BuildFlowers, SplitsAsSlimInFiveShards) {
   const std::string record(reader.Next().value());
   const std::vector<FeatureQuery> features = ListFeatures(record);
   ASSERT_EQ(features.size(), 5u);
-  EXPECT_EQ(OnlyBytes(features[1]), "jpg");
-  EXPECT_EQ(OnlyInt64(features[3]), 16);
+  EXPECT_EQ(SingleBytes(features[1]), "jpg");
+  EXPECT_EQ(SingleInt64(features[3]), 16);
 }
 
-TEST(BuildFlowers, OtherClassesAreRefused) {
+TEST(BuildFlowers, RefusesOtherClasses) {
   const TemporaryFolder folder;
   WritePhotos(folder.path(), {{"cats", 2}, {"dogs", 2}});
-  EXPECT_THAT(TextOf<DataError>([&] {
-                BuildFlowers({.dataset = &FindDataset("flowers"),
-                              .raw_dir = folder.path(),
-                              .output_dir = folder / "out"});
-              }),
-              HasSubstr("got other folders, want daisy, dandelion, roses, sunflowers, tulips; for "
-                        "classes of your own: --dataset_name=folder"));
+  EXPECT_THAT(
+      TextOf<DataError>([&] {
+        BuildFlowers({.dataset = &FindDataset("flowers"),
+                      .raw_dir = folder.path(),
+                      .output_dir = folder / "out"});
+      }),
+      HasSubstr("wrong class folders: want daisy, dandelion, roses, sunflowers, tulips; for "
+                "your own classes pass --dataset_name=folder"));
 }
 
-TEST(BuildFolder, TheSameFractionOfEachClass) {
+TEST(BuildFolder, SplitsOffTheSameFractionOfEachClass) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw", {{"cats", 20}, {"dogs", 10}, {"owls", 1}});
   fs::create_directories(folder / "raw/.hidden");
@@ -100,7 +101,7 @@ TEST(BuildFolder, TheSameFractionOfEachClass) {
               ElementsAre(Pair(0, 4), Pair(1, 2), Pair(2, 1)));
 }
 
-TEST(BuildFolder, EachClassKeepsAPictureToTrainOn) {
+TEST(BuildFolder, KeepsATrainingImageOfEachClass) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw", {{"cats", 3}, {"dogs", 1}});
   const BuildOptions options{.dataset = &FindDataset("folder"),
@@ -114,7 +115,7 @@ TEST(BuildFolder, EachClassKeepsAPictureToTrainOn) {
               ElementsAre(Pair(0, 2)));
 }
 
-TEST(BuildFolder, MendedPicturesAreNotTakenForTheOldOnes) {
+TEST(BuildFolder, RefusesShardsOfChangedImages) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw", {{"cats", 4}});
   const BuildOptions options{.dataset = &FindDataset("folder"),
@@ -122,13 +123,13 @@ TEST(BuildFolder, MendedPicturesAreNotTakenForTheOldOnes) {
                              .output_dir = folder / "out",
                              .validation_fraction = 0};
   BuildFolder(options);
-  BuildFolder(options);  // finds its own
-  const fs::path mended = fs::directory_iterator(folder / "raw/cats")->path();
-  fs::last_write_time(mended, fs::last_write_time(mended) + std::chrono::seconds(1));
+  BuildFolder(options);  // accepts its own shards
+  const fs::path changed = fs::directory_iterator(folder / "raw/cats")->path();
+  fs::last_write_time(changed, fs::last_write_time(changed) + std::chrono::seconds(1));
   EXPECT_THAT(TextOf<UsageError>([&] { BuildFolder(options); }), HasSubstr("of another build"));
 }
 
-TEST(BuildFolder, SeedDecidesTheSplit) {
+TEST(BuildFolder, SplitsBySeed) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw", {{"cats", 30}, {"dogs", 30}});
   const auto build = [&](uint32_t seed, const char* out) {
@@ -143,31 +144,33 @@ TEST(BuildFolder, SeedDecidesTheSplit) {
   EXPECT_NE(build(2, "c"), first);
 }
 
-TEST(BuildFolder, BadPicturesAndEmptyFoldersAreNamed) {
+TEST(BuildFolder, NamesBadImagesAndEmptyFolders) {
   const TemporaryFolder folder;
   const BuildOptions options{
       .dataset = &FindDataset("folder"), .raw_dir = folder / "raw", .output_dir = folder / "out"};
-  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("raw: is not there"));
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("raw: no such folder"));
   fs::create_directories(folder / "raw/cats");
-  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("got no pictures"));
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
+              HasSubstr("no images: want one folder"));
   fs::create_directories(folder / "raw/two\nlines");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("rename the folder"));
   fs::remove(folder / "raw/two\nlines");
-  WriteText(folder / "raw/cats/a.jpg", "no picture");
+  WriteText(folder / "raw/cats/a.jpg", "not an image");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
               HasSubstr("cats/a.jpg: [io.image]"));
   fs::create_symlink("nowhere", folder / "raw/cats/b.jpg");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
-              HasSubstr("b.jpg: has a picture's name, but is a link to nothing"));
+              HasSubstr("b.jpg: not an image file: got a broken link"));
+
   EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
-              HasSubstr("labels.txt: is not there: it holds the classes of folder"));
+              HasSubstr("labels.txt: no such file: it lists the classes of folder"));
   fs::create_directories(folder / "out");
   WriteText(folder / "out/labels.txt", "\n");
   EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
-              HasSubstr("labels.txt: number of classes of folder: got 0, want 1 to"));
+              HasSubstr("labels.txt: wrong number of classes of folder: got 0, want 1 to"));
 }
 
-TEST(BuildSynthetic, DrawsImagenetsForm) {
+TEST(BuildSynthetic, WritesImagenetsForm) {
   const TemporaryFolder folder;
   const BuildOptions options{.dataset = &FindDataset("synthetic"),
                              .output_dir = folder / "a",
@@ -183,7 +186,7 @@ TEST(BuildSynthetic, DrawsImagenetsForm) {
   EXPECT_EQ(NumClasses(*options.dataset, folder / "a"), 5);
 }
 
-TEST(BuildSynthetic, SameSeedSameBytes) {
+TEST(BuildSynthetic, SameSeedGivesTheSameBytes) {
   const TemporaryFolder folder;
   BuildOptions options{.dataset = &FindDataset("synthetic"), .num_images = 3, .image_width = 32};
   const auto build = [&](const char* out, uint32_t seed, int threads) {
@@ -198,9 +201,9 @@ TEST(BuildSynthetic, SameSeedSameBytes) {
   EXPECT_NE(build("c", 8, 1), first);
 }
 
-// The object's color tells the class: the mean color inside the box is nearer to that of other
-// pictures of the class than to those of another.
-TEST(Drawing, ClassesDiffer) {
+// The object's color depends on the class: the mean color inside the box is closer to that of
+// another image of the same class than to that of another class.
+TEST(Drawing, ClassesDifferInColor) {
   const auto mean = [](int label, uint64_t number) {
     const Drawing drawing = Draw({.height = 60, .width = 80, .label = label, .number = number});
     std::array<double, 3> sum{};

@@ -16,14 +16,15 @@ std::vector<int> Shuffled(int count, uint32_t seed) {
   return values;
 }
 
-// Expected values: Python's random.seed(SEED), and its own random() in Python 2's loop.
+// The expected values come from Python's random.seed(SEED) and random(), and for shuffling from
+// Python 2's loop over random().
 TEST(PythonRandom, EqualsPython) {
   PythonRandom random(12345);
   EXPECT_EQ(random.Random(), 0.41661987254534116);
   EXPECT_EQ(random.Random(), 0.010169169457068361);
 }
 
-TEST(PythonRandom, ShufflesAsPython2) {
+TEST(PythonRandom, ShufflesAsPython2Does) {
   EXPECT_THAT(Shuffled(10, 12345), ElementsAre(1, 3, 9, 5, 8, 7, 2, 6, 0, 4));
   EXPECT_THAT(Shuffled(10, 0), ElementsAre(9, 4, 0, 5, 2, 7, 1, 3, 6, 8));
   const std::vector<int> many = Shuffled(1000, 12345);  // draws more than 624 words

@@ -28,12 +28,12 @@ class VerifyTest : public testing::Test {
     }
     return VerifyShards(options);
   }
-  std::string Place(int record, size_t offset) const {
+  std::string Location(int record, size_t offset) const {
     return fmt::format("[io.tfrecord] {}/shard-0: record {} at byte {}: ", folder_.path(), record,
                        offset);
   }
 
-  // Five good records, where they begin, and the end.
+  // Makes five good records and remembers their offsets.
   void SetUp() override {
     for (int i = 0; i < 5; ++i) {
       offsets_.push_back(good_.bytes.size());
@@ -46,7 +46,7 @@ class VerifyTest : public testing::Test {
   std::vector<size_t> offsets_;
 };
 
-TEST_F(VerifyTest, GoodShardsAreCounted) {
+TEST_F(VerifyTest, CountsGoodRecords) {
   const VerifyReport report = Verify({good_.bytes, Records({GrayExample(77, 3)})});
   EXPECT_THAT(report.bad, IsEmpty());
   EXPECT_EQ(report.num_good, 6);
@@ -54,32 +54,33 @@ TEST_F(VerifyTest, GoodShardsAreCounted) {
               ElementsAre(Pair(0, 1), Pair(1, 1), Pair(2, 1), Pair(3, 2), Pair(4, 1)));
 }
 
-TEST_F(VerifyTest, DataCrcCostsOneRecord) {
+TEST_F(VerifyTest, LosesOneRecordToABadDataChecksum) {
   good_.FlipBit(offsets_[2] + 12 + 30);
   const VerifyReport report = Verify({good_.bytes});
   EXPECT_EQ(report.num_good, 4);
   ASSERT_EQ(report.bad.size(), 1u);
-  EXPECT_THAT(report.bad[0], HasSubstr(Place(2, offsets_[2]) + "data crc mismatch"));
+  EXPECT_THAT(report.bad[0], HasSubstr(Location(2, offsets_[2]) + "data checksum mismatch"));
   good_.FlipBit(offsets_[2] + 12 + 30);
-  good_.FlipBit(offsets_[3] - 1);  // the stored crc itself
+  good_.FlipBit(offsets_[3] - 1);  // in the stored checksum
   EXPECT_THAT(Verify({good_.bytes}).bad,
-              ElementsAre(HasSubstr(Place(2, offsets_[2]) + "data crc")));
+              ElementsAre(HasSubstr(Location(2, offsets_[2]) + "data checksum")));
 }
 
-TEST_F(VerifyTest, BehindABadLengthTheNextRecordIsFound) {
-  for (const size_t byte : {size_t{0}, size_t{7}, size_t{9}}) {  // length, absurd length, its crc
+TEST_F(VerifyTest, FindsTheNextRecordAfterABadLength) {
+  for (const size_t byte : {size_t{0}, size_t{7}, size_t{9}}) {  // length, absurd length, checksum
     DamagedBytes damaged = good_;
     damaged.FlipBit(offsets_[1] + byte, 6);
     const VerifyReport report = Verify({damaged.bytes});
     EXPECT_EQ(report.num_good, 4) << byte;
-    EXPECT_THAT(report.bad, ElementsAre(HasSubstr(Place(1, offsets_[1]) + "length crc mismatch")));
+    EXPECT_THAT(report.bad,
+                ElementsAre(HasSubstr(Location(1, offsets_[1]) + "length checksum mismatch")));
   }
 }
 
-TEST_F(VerifyTest, AbsurdLengthWithAGoodCrc) {
+TEST_F(VerifyTest, HandlesAnAbsurdLengthWithAValidChecksum) {
   std::string header;
-  AppendLittle(header, uint64_t{1} << 62);
-  AppendLittle(header, MaskedCrc32c(header));
+  AppendLittleEndian(header, uint64_t{1} << 62);
+  AppendLittleEndian(header, MaskedCrc32c(header));
   const VerifyReport report = Verify({header + good_.bytes});
   EXPECT_THAT(
       report.bad,
@@ -87,25 +88,25 @@ TEST_F(VerifyTest, AbsurdLengthWithAGoodCrc) {
   EXPECT_EQ(report.num_good, 5);
 }
 
-TEST_F(VerifyTest, TruncatedTailAndEmptyFile) {
+TEST_F(VerifyTest, ReportsTruncatedAndEmptyFiles) {
   good_.ShrinkSize(3);
   const VerifyReport report = Verify({good_.bytes, ""});
   EXPECT_EQ(report.num_good, 4);
-  EXPECT_THAT(report.bad, ElementsAre(HasSubstr(Place(4, offsets_[4]) + "truncated record"),
+  EXPECT_THAT(report.bad, ElementsAre(HasSubstr(Location(4, offsets_[4]) + "truncated record"),
                                       HasSubstr("shard-1: the file is empty")));
   good_.bytes.resize(offsets_[4] + 5);
   EXPECT_THAT(Verify({good_.bytes}).bad,
-              ElementsAre(HasSubstr(Place(4, offsets_[4]) + "truncated header: got 5 bytes")));
+              ElementsAre(HasSubstr(Location(4, offsets_[4]) + "truncated header: got 5 bytes")));
 }
 
-TEST_F(VerifyTest, CutCompressionIsOneRecord) {
+TEST_F(VerifyTest, CountsTruncatedCompressionAsOneBadRecord) {
   const std::string zipped = Compress(good_.bytes, 31);
   const VerifyReport report = Verify({zipped.substr(0, zipped.size() / 2)});
   EXPECT_THAT(report.bad,
               ElementsAre(testing::AllOf(HasSubstr("shard-0: record "), HasSubstr("near byte "))));
 }
 
-TEST_F(VerifyTest, DuplicatesNameBoth) {
+TEST_F(VerifyTest, NamesBothRecordsOfADuplicate) {
   const VerifyReport report =
       Verify({good_.bytes + good_.bytes.substr(offsets_[1], offsets_[2] - offsets_[1]),
               Records({GrayExample(2, 2)})});
@@ -132,11 +133,11 @@ TEST_F(VerifyTest, RepairKeepsTheGoodRecords) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "clean/shard-1"));
   EXPECT_EQ(ReadText(folder_ / "clean/labels.txt"), "0:zero\n");
   EXPECT_THAT(TextOf<UsageError>([&] { WriteRepaired(report, folder_.path(), 1); }),
-              HasSubstr("is the folder of the damaged records"));
+              HasSubstr("this is the folder of the damaged records"));
 }
 
-// So that what is left is a whole set again.
-TEST_F(VerifyTest, RepairOfASetLeavesNoHole) {
+// The copies are renumbered, so that they are a complete set again.
+TEST_F(VerifyTest, RepairOfACompleteSetLeavesNoHole) {
   const std::vector<std::filesystem::path> shards = {folder_ / "train-00000-of-00003.tfrecord",
                                                      folder_ / "train-00001-of-00003.tfrecord",
                                                      folder_ / "train-00002-of-00003.tfrecord"};
@@ -154,24 +155,26 @@ TEST_F(VerifyTest, RepairOfASetLeavesNoHole) {
             Records({GrayExample(0, 0)}));
   EXPECT_EQ(ReadText(folder_ / "whole/train-00001-of-00002.tfrecord"),
             Records({GrayExample(1, 1)}));
-  WriteText(folder_ / "whole/.train-00000-of-00002.tfrecord.host-1-2.tmp", "of a killed repair");
+  WriteText(folder_ / "whole/.train-00000-of-00002.tfrecord.host-1-2.tmp",
+            "left by a killed repair");
   repair(0, "whole");
   EXPECT_FALSE(
       std::filesystem::exists(folder_ / "whole/.train-00000-of-00002.tfrecord.host-1-2.tmp"));
   EXPECT_THAT(TextOf<UsageError>([&] { repair(1, "whole"); }), HasSubstr("of another set"));
-  repair(1, "part");  // goes back to the others, maybe
+  repair(1, "part");  // an incomplete set keeps its numbers
   EXPECT_TRUE(std::filesystem::exists(folder_ / "part/train-00002-of-00003.tfrecord"));
 }
 
-TEST_F(VerifyTest, CopiesOfOneNameAreRefused) {
+TEST_F(VerifyTest, RefusesTwoShardsOfTheSameName) {
   EXPECT_THAT(TextOf<UsageError>([&] {
                 PrepareRepair({folder_ / "a/shard", folder_ / "b/shard"}, folder_ / "clean");
               }),
-              HasSubstr("two of the files are called shard"));
+              HasSubstr("two shards have the name shard"));
 }
 
-// --- what an Example must be ---
+// --- CheckExample ---
 
+// Returns the error of an Example that is valid without the features that `add` adds.
 std::string BadExample(const std::function<void(ExampleBuilder&)>& add) {
   ExampleBuilder example;
   example.Add("image/encoded", EncodeJpeg(Draw({.height = 8, .width = 8}).image.view(), 90));
@@ -188,7 +191,7 @@ void AddBoxes(ExampleBuilder& example, std::array<std::vector<float>, 4> boxes) 
     example.Add(fmt::format("image/object/bbox/{}", kKeys[i]), std::span<const float>(boxes[i]));
 }
 
-TEST(CheckExample, AbsentFieldsWrongTypesAndLabels) {
+TEST(CheckExample, RejectsMissingFeaturesWrongTypesAndLabels) {
   Image image;
   const auto error = [&](const ExampleBuilder& example) {
     return TextOf<DataError>(
@@ -198,6 +201,7 @@ TEST(CheckExample, AbsentFieldsWrongTypesAndLabels) {
   EXPECT_EQ(error(empty), "key missing: got no image/encoded; is this a record of images?");
   empty.Add("image/encoded", "x");
   EXPECT_EQ(error(empty), "key missing: got no image/class/label");
+
   EXPECT_THAT(BadExample([](auto& e) { e.Add("image/class/label", "one"); }),
               HasSubstr("feature image/class/label: wrong type: got bytes, want integers"));
   EXPECT_THAT(BadExample([](auto& e) { e.Add("image/encoded", int64_t{1}); }),
@@ -209,21 +213,21 @@ TEST(CheckExample, AbsentFieldsWrongTypesAndLabels) {
               fmt::format("image/class/label: out of range: got {}, want 1 to 1000", label));
   }
   EXPECT_EQ(BadExample([](auto& e) { e.Add("image/height", int64_t{9}); }),
-            "image/height: got 9, want 8 as the picture has");
-  EXPECT_THAT(BadExample([](auto& e) { e.Add("image/encoded", "no picture"); }),
+            "image/height: wrong size: got 9, want 8 as in the image");
+  EXPECT_THAT(BadExample([](auto& e) { e.Add("image/encoded", "not an image"); }),
               HasSubstr("[io.image]"));
 }
 
-TEST(CheckExample, Boxes) {
+TEST(CheckExample, RejectsBadBoxes) {
   EXPECT_EQ(
       BadExample([](auto& e) {
         AddBoxes(e, {{{0.1f}, {1.5f}, {0.1f}, {0.2f}}});
       }),
-      "image/object/bbox/xmin: box 0 outside the picture: got 0.1 to 1.5, want 0 to 1 in order");
+      "image/object/bbox/xmin: box 0 outside the image: got 0.1 to 1.5, want 0 <= min <= max <= 1");
   EXPECT_THAT(BadExample([](auto& e) {
                 AddBoxes(e, {{{0, 0}, {1, 1}, {0, 0.5f}, {1, 0.4f}}});
               }),
-              HasSubstr("image/object/bbox/ymin: box 1 outside the picture: got 0.5 to 0.4"));
+              HasSubstr("image/object/bbox/ymin: box 1 outside the image: got 0.5 to 0.4"));
   EXPECT_THAT(BadExample([](auto& e) {
                 AddBoxes(e, {{{-0.1f}, {1}, {0}, {1}}});
               }),
@@ -235,15 +239,16 @@ TEST(CheckExample, Boxes) {
   EXPECT_EQ(BadExample([](auto& e) {
               AddBoxes(e, {{{0}, {1}, {0}, {}}});
             }),
-            "image/object/bbox/ymax: got 0 boxes, want 1 as in image/object/bbox/xmin");
+            "image/object/bbox/ymax: wrong number of boxes: got 0, want 1 as in "
+            "image/object/bbox/xmin");
   EXPECT_THAT(BadExample([](auto& e) {
                 AddBoxes(e, {{{0}, {1}, {0}, {1}}});
                 e.Add("image/object/bbox/label", std::vector<int64_t>{1, 1});
               }),
-              HasSubstr("image/object/bbox/label: got 2 labels, want 1"));
+              HasSubstr("image/object/bbox/label: wrong number of labels: got 2, want 1"));
 }
 
-TEST(CheckExample, RawPicturesMustHaveTheirSize) {
+TEST(CheckExample, RejectsRawPixelsOfTheWrongSize) {
   EXPECT_THAT(BadExample([](auto& e) {
                 e.Add("image/format", "raw");
                 e.Add("image/encoded", "12345");

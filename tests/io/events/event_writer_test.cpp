@@ -1,4 +1,4 @@
-// Event files by their bytes; that TensorBoard reads them is shown in tests/interop.
+// Checks the bytes of event files. tests/interop checks that TensorBoard can read them.
 #include "io/events/event_writer.h"
 
 #include <gmock/gmock.h>
@@ -28,21 +28,21 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::ThrowsMessage;
 
-// The data of all records; checks lengths and crcs.
+// Returns the data of all records. Checks lengths and checksums.
 std::vector<std::string> ReadRecords(const std::string& bytes) {
   std::vector<std::string> records;
   for (size_t at = 0; at < bytes.size();) {
-    const auto size = LoadLittle<uint64_t>(&bytes[at]);
-    EXPECT_EQ(LoadLittle<uint32_t>(&bytes[at + 8]), MaskedCrc32c(bytes.substr(at, 8)));
-    if (at + size + 16 > bytes.size()) throw DataError("half a record");
+    const auto size = LoadLittleEndian<uint64_t>(&bytes[at]);
+    EXPECT_EQ(LoadLittleEndian<uint32_t>(&bytes[at + 8]), MaskedCrc32c(bytes.substr(at, 8)));
+    if (at + size + 16 > bytes.size()) throw DataError("partial record");
     records.push_back(bytes.substr(at + 12, size));
-    EXPECT_EQ(LoadLittle<uint32_t>(&bytes[at + 12 + size]), MaskedCrc32c(records.back()));
+    EXPECT_EQ(LoadLittleEndian<uint32_t>(&bytes[at + 12 + size]), MaskedCrc32c(records.back()));
     at += size + 16;
   }
   return records;
 }
 
-TEST(EventWriter, FileBeginsWithItsVersion) {
+TEST(EventWriter, FileBeginsWithTheFormatVersion) {
   const TemporaryFolder folder;
   const EventWriter writer(folder.path());
   EXPECT_THAT(std::filesystem::path(writer.path()).filename().string(),
@@ -52,7 +52,7 @@ TEST(EventWriter, FileBeginsWithItsVersion) {
   EXPECT_THAT(records[0], HasSubstr("brain.Event:2"));
 }
 
-TEST(EventWriter, ScalarsAreThereAfterFlush) {
+TEST(EventWriter, ScalarsAreInTheFileAfterFlush) {
   const TemporaryFolder folder;
   EventWriter writer(folder.path());
   const auto before = std::filesystem::file_size(writer.path());
@@ -67,12 +67,12 @@ TEST(EventWriter, ScalarsAreThereAfterFlush) {
   EXPECT_THAT(records[1], HasSubstr(std::string("\x0a\x0atotal_loss\x15\0\0\x20\x40", 17)));
 }
 
-// TensorBoard then takes away what an earlier run wrote of that step and those behind it.
-TEST(EventWriter, RunThatGoesOnSaysWhereItStarts) {
+// The start event makes TensorBoard discard what an earlier run wrote from that step on.
+TEST(EventWriter, ResumedRunWritesAStartEvent) {
   const TemporaryFolder folder;
-  const EventWriter fresh(folder.path()), going_on(folder.path(), 7);
+  const EventWriter fresh(folder.path()), resumed(folder.path(), 7);
   EXPECT_EQ(ReadRecords(ReadText(fresh.path())).size(), 1u);
-  const auto records = ReadRecords(ReadText(going_on.path()));
+  const auto records = ReadRecords(ReadText(resumed.path()));
   ASSERT_EQ(records.size(), 2u);
   protozero::pbf_reader event(records[1]);
   ASSERT_TRUE(event.next(2));
@@ -83,14 +83,14 @@ TEST(EventWriter, RunThatGoesOnSaysWhereItStarts) {
   EXPECT_EQ(log.get_enum(), 1);  // START
 }
 
-TEST(EventWriter, LargeAmountsAreWrittenWithoutFlush) {
+TEST(EventWriter, WritesLargeValuesWithoutFlush) {
   const TemporaryFolder folder;
   EventWriter writer(folder.path());
   writer.AddScalar(0, std::string(300'000, 'x'), 1);
   EXPECT_EQ(ReadRecords(ReadText(writer.path())).size(), 2u);
 }
 
-TEST(EventWriter, TwoWritersHaveTwoFilesAndStepsDoNotGoDown) {
+TEST(EventWriter, WritersHaveDifferentFilesAndStepsMustNotDecrease) {
   const TemporaryFolder folder;
   EventWriter a(folder.path());
   EventWriter b(folder.path());
@@ -100,8 +100,8 @@ TEST(EventWriter, TwoWritersHaveTwoFilesAndStepsDoNotGoDown) {
   EXPECT_THROW(a.AddScalar(4, "x", 0), InternalError);
 }
 
-// TensorBoard reads files in the order of their names, and clocks may be set back.
-TEST(EventWriter, ComesBehindAllFilesThatAreThere) {
+// TensorBoard reads files in the order of their names, and a clock may be set back.
+TEST(EventWriter, FileNameSortsAfterAllExistingOnes) {
   const TemporaryFolder folder;
   const std::string ahead = folder / "events.out.tfevents.4000000000.host.1.0.v2";
   std::ofstream(ahead).put('x');
@@ -116,7 +116,7 @@ TEST(EventWriter, MissingFolderIsADiskError) {
               ThrowsMessage<DiskError>(HasSubstr("make its folder first")));
 }
 
-TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
+TEST(EventWriter, FailedWriteLeavesOnlyWholeRecords) {
   const TemporaryFolder folder;
   const pid_t child = fork();
   if (child == 0) {
@@ -127,15 +127,15 @@ TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
     const rlimit limit{4096, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
     writer.AddScalar(2, std::string(300'000, 'x'), 1);
-    writer.AddScalar(2, "behind it", 1);
+    writer.AddScalar(2, "after it", 1);
     try {
       writer.Flush();
     } catch (const DiskError&) {
-      const size_t there = ReadRecords(ReadText(writer.path())).size();
+      const size_t num_written = ReadRecords(ReadText(writer.path())).size();
       const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
       setrlimit(RLIMIT_FSIZE, &none);
-      writer.Flush();  // what found no room has waited for it
-      _exit(there == 2 ? 42 : 1);
+      writer.Flush();  // writes what failed before
+      _exit(num_written == 2 ? 42 : 1);
     }
     _exit(0);
   }
@@ -156,12 +156,13 @@ TEST(Histogram, CountsIntoExponentialBuckets) {
   EXPECT_EQ(h.max, 3);
   EXPECT_NEAR(h.sum, 5.01, 1e-6);
   EXPECT_NEAR(h.sum_squares, 1 + 1 + 1 + 1.0201 + 9, 1e-5);
-  // -1 | empty run | two zeros | empty run | 1, 1, 1.01 in buckets up to 1.1 | … | 3
+  // -1 | empty | two zeros | empty | 1, 1, 1.01 in buckets up to 1.1 | … | 3
   double total = 0;
   double left = h.min;
   for (size_t i = 0; i < h.limits.size(); ++i) {
     EXPECT_GT(h.limits[i], i == 0 ? left - 1 : left);
-    EXPECT_TRUE(i == 0 || h.counts[i] != 0 || h.counts[i - 1] != 0) << "two empty ones in a row";
+    EXPECT_TRUE(i == 0 || h.counts[i] != 0 || h.counts[i - 1] != 0)
+        << "two consecutive empty buckets";
     left = h.limits[i];
     total += h.counts[i];
   }
@@ -173,7 +174,7 @@ TEST(Histogram, CountsIntoExponentialBuckets) {
   EXPECT_EQ(h.counts[static_cast<size_t>(zero - h.limits.begin())], 2);
 }
 
-TEST(Histogram, NothingFiniteIsEmpty) {
+TEST(Histogram, IsEmptyWithoutFiniteValues) {
   EXPECT_TRUE(MakeHistogram({}).limits.empty());
   EXPECT_EQ(MakeHistogram(std::vector<float>{std::nanf("")}).count, 0);
 }

@@ -23,10 +23,10 @@ Image Decode(std::string_view bytes, int channels) {
   return image;
 }
 
-// Decoded bytes recorded from TensorFlow's decode_jpeg at its defaults.
-TEST(Jpeg, EqualsTensorFlowBitByBit) {
+// The expected bytes were recorded from TensorFlow's decode_jpeg with its defaults.
+TEST(Jpeg, EqualsTensorFlowBitForBit) {
   const auto golden = nlohmann::json::parse(ReadText(kData / "io_preprocessing.json"));
-  Image image;  // one for all: sizes change from image to image
+  Image image;  // is reused, while the size changes from image to image
   for (const auto& entry : golden["decoded"]) {
     const std::string name = entry["file"];
     SCOPED_TRACE(name);
@@ -39,7 +39,7 @@ TEST(Jpeg, EqualsTensorFlowBitByBit) {
   EXPECT_GE(golden["decoded"].size(), 10u);
 }
 
-TEST(Jpeg, GrayToColorReplicates) {
+TEST(Jpeg, ReplicatesGrayToColor) {
   const std::string bytes = ReadText(kData / "io_images/digit_28_gray.jpg");
   const Image gray = Decode(bytes, 1);
   const Image color = Decode(bytes, 3);
@@ -47,14 +47,14 @@ TEST(Jpeg, GrayToColorReplicates) {
   for (size_t i = 0; i < color.pixels.size(); ++i) ASSERT_EQ(color.pixels[i], gray.pixels[i / 3]);
 }
 
-TEST(Jpeg, CmykToGrayIsRefused) {
+TEST(Jpeg, RefusesToConvertCmykToGray) {
   const std::string bytes = ReadText(kData / "io_images/cmyk.jpg");
   EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes, 1); }),
               HasSubstr("[io.image] jpeg: cannot be decoded to gray"));
   EXPECT_EQ(Decode(bytes, 3).height, 60);  // the decoder is usable after an error
 }
 
-TEST(Jpeg, TruncationIsAnErrorAtAnyPlace) {
+TEST(Jpeg, RejectsTruncationAnywhere) {
   const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
   for (size_t size : {size_t{3}, size_t{20}, size_t{200}, bytes.size() / 2, bytes.size() - 20}) {
     EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes.substr(0, size), 3); }),
@@ -63,7 +63,7 @@ TEST(Jpeg, TruncationIsAnErrorAtAnyPlace) {
   EXPECT_EQ(Decode(bytes, 3).width, 167);
 }
 
-TEST(Jpeg, FlippedBitsAreSurvived) {
+TEST(Jpeg, ThrowsOnlyDataErrorForFlippedBits) {
   const std::string bytes = ReadText(kData / "io_images/tiny_odd.jpg");
   Image image;
   for (size_t offset = 0; offset < bytes.size(); ++offset) {
@@ -71,7 +71,7 @@ TEST(Jpeg, FlippedBitsAreSurvived) {
     damaged.FlipBit(offset, static_cast<int>(offset % 8));
     try {
       DecodeImage(damaged.bytes, 3, &image);
-    } catch (const DataError&) {  // any other way out fails the test
+    } catch (const DataError&) {  // any other exception or a crash fails the test
     }
   }
 }
@@ -84,7 +84,7 @@ Image Gradient(int height, int width, int channels) {
   return image;
 }
 
-TEST(Png, ComesBackWithoutLoss) {
+TEST(Png, DecodesWhatWasEncodedWithoutLoss) {
   for (int channels : {1, 3}) {
     const Image image = Gradient(13, 29, channels);
     const Image back = Decode(EncodePng(image.view()), channels);
@@ -94,18 +94,18 @@ TEST(Png, ComesBackWithoutLoss) {
   }
 }
 
-TEST(Png, GrayToColorReplicatesAndColorToGrayWeighs) {
+TEST(Png, ConvertsBetweenGrayAndColor) {
   const Image gray = Gradient(5, 7, 1);
   const Image color = Decode(EncodePng(gray.view()), 3);
   for (size_t i = 0; i < color.pixels.size(); ++i) EXPECT_EQ(color.pixels[i], gray.pixels[i / 3]);
   EXPECT_EQ(Decode(EncodePng(color.view()), 1).pixels, gray.pixels);
-  // By the luma of JPEG: 0.299, 0.587 and 0.114.
+  // The weights are those of JPEG's luma: 0.299, 0.587 and 0.114.
   const uint8_t primaries[] = {255, 0, 0, 0, 255, 0, 0, 0, 255};
   EXPECT_THAT(Decode(EncodePng({primaries, 1, 3, 3}), 1).pixels, testing::ElementsAre(76, 149, 29));
 }
 
-// Written by other programs: 2x2 pixels, palette, 16 bits with alpha, and 1 bit interlaced.
-TEST(Png, OtherColorTypes) {
+// The files were written by other programs: a palette, 16 bits with alpha, and 1 bit interlaced.
+TEST(Png, DecodesOtherColorTypes) {
   for (const char* name : {"io_palette_alpha.png", "io_rgba16.png", "io_gray1_interlaced.png"}) {
     SCOPED_TRACE(name);
     const std::string bytes = ReadText(kData / name);
@@ -119,23 +119,23 @@ TEST(Png, OtherColorTypes) {
   }
 }
 
-TEST(Png, DamageIsAnError) {
+TEST(Png, RejectsDamage) {
   const std::string bytes = EncodePng(Gradient(28, 28, 1).view());
   DamagedBytes flipped{bytes};
   flipped.FlipBit(bytes.size() / 2);
   EXPECT_THAT(TextOf<DataError>([&] { Decode(flipped.bytes, 1); }),
               HasSubstr("[io.image] png: cannot be decoded: "));
   EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes.substr(0, bytes.size() / 2), 1); }),
-              HasSubstr("[io.image] png: cannot be decoded: the file ends too early"));
+              HasSubstr("[io.image] png: cannot be decoded: truncated file"));
 }
 
-TEST(Image, NamesOfImages) {
+TEST(Image, RecognizesFileNamesOfImages) {
   for (const char* name : {"a.jpg", "b/a.JPEG", "a.b.Png"}) EXPECT_TRUE(HasImageName(name)) << name;
   for (const char* name : {"a.gif", "jpg", ".jpg", "b/._a.jpg", "a.jpg.txt", ""})
     EXPECT_FALSE(HasImageName(name)) << name;
 }
 
-TEST(Image, SizeIsCheckedBeforeMemoryIsTaken) {
+TEST(Image, ChecksTheSizeBeforeItAllocatesMemory) {
   Image image;
   EXPECT_THAT(
       TextOf<DataError>([&] { AllocateImage("png", 1 << 20, 1 << 20, 3, &image); }),
@@ -144,7 +144,7 @@ TEST(Image, SizeIsCheckedBeforeMemoryIsTaken) {
   EXPECT_TRUE(image.pixels.empty());
 }
 
-TEST(Image, UnknownFormat) {
+TEST(Image, RejectsAnUnknownFormat) {
   EXPECT_EQ(TextOf<DataError>([] { Decode("GIF89a", 3); }),
             "[io.image] image: unknown format: got 6 bytes that begin with 0x474946383961 (a "
             "GIF), want a JPEG or a PNG");

@@ -1,4 +1,4 @@
-// JPEGs of every kind, made by libjpeg.
+// Makes JPEGs of every kind with libjpeg.
 #pragma once
 
 #include <cmath>
@@ -15,17 +15,17 @@
 namespace carole::io {
 
 struct Encoding {
-  J_COLOR_SPACE in = JCS_RGB;
-  J_COLOR_SPACE file = JCS_YCbCr;
+  J_COLOR_SPACE in = JCS_RGB;      // color space of the pixels
+  J_COLOR_SPACE file = JCS_YCbCr;  // color space in the file
   int components = 3;
-  int horizontal = 2;  // chroma is divided by this
-  int vertical = 2;
+  int horizontal = 2;  // columns of luma per column of chroma
+  int vertical = 2;    // rows of luma per row of chroma
   int quality = 85;
   int restart_rows = 0;
   bool progressive = false;
-  bool optimized = false;  // Huffman codes of the image's own
+  bool optimized = false;  // Huffman codes are made for this image
   int restart_units = 0;
-  double period = 0;  // of waves, in pixels; 0: coarse noise
+  double period = 0;  // the image is waves of this period in pixels; 0: coarse noise
 };
 
 inline uint8_t WaveAt(int y, int x, int channel, double period) {
@@ -34,11 +34,11 @@ inline uint8_t WaveAt(int y, int x, int channel, double period) {
       128 + 90 * std::sin(kTurn * (x / period + channel / 3.0)) * std::cos(kTurn * y / period)));
 }
 
-// A JPEG of coarse noise, whose edges show every mistake of a decoder, or of waves.
+// Returns a JPEG of waves, or of coarse noise, whose edges reveal every mistake of a decoder.
 inline std::string Encode(int height, int width, const Encoding& encoding) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
-  jpeg.err = jpeg_std_error(&errors);  // an error here ends the test binary: all is valid
+  jpeg.err = jpeg_std_error(&errors);  // exits on an error; all inputs are valid
   jpeg_create_compress(&jpeg);
   unsigned char* bytes = nullptr;
   unsigned long size = 0;

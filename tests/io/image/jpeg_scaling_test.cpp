@@ -1,5 +1,5 @@
-// JPEGs decoded at 1/2, 1/4 and 1/8 of their size: what the pixels are, and that crops of them lie
-// where those of the whole size do.
+// Tests JPEGs that are decoded at 1/2, 1/4 and 1/8 of their size: the values of their pixels, and
+// that crops show the same part of the image as crops at full size.
 #include <cmath>
 
 #include "io/image/lazy_image.h"
@@ -14,18 +14,18 @@ namespace {
 int DivideUp(int a, int b) { return (a + b - 1) / b; }
 
 Image DecodeAt(const std::string& bytes, const JpegOptions& options, int divisor,
-               bool* by_libjpeg = nullptr) {
+               bool* used_libjpeg = nullptr) {
   JpegDecoder decoder;
   decoder.Open(bytes, options);
   Image image;
   decoder.Decode(
       {.height = DivideUp(decoder.height(), divisor), .width = DivideUp(decoder.width(), divisor)},
       &image, divisor);
-  if (by_libjpeg != nullptr) *by_libjpeg = decoder.by_libjpeg();
+  if (used_libjpeg != nullptr) *used_libjpeg = decoder.used_libjpeg();
   return image;
 }
 
-// The mean of the box that a value of the smaller image stands for.
+// Returns the mean of the box of pixels that a value of the smaller image replaces.
 double MeanOfBox(const Image& whole, int divisor, int y, int x, int channel) {
   double sum = 0;
   for (int dy = 0; dy < divisor; ++dy) {
@@ -37,7 +37,7 @@ double MeanOfBox(const Image& whole, int divisor, int y, int x, int channel) {
   return sum / (divisor * divisor);
 }
 
-// Of all boxes that lie within the whole image.
+// Returns the largest error over all boxes that lie completely within the full-size image.
 double LargestError(const Image& whole, const Image& image, int divisor) {
   double largest = 0;
   for (int y = 0; y < whole.height / divisor; ++y) {
@@ -55,19 +55,19 @@ TEST(JpegScaling, GrayIsTheMeanOfBoxes) {
       Encode(61, 83, {.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1});
   const Image whole = DecodeAt(bytes, {.channels = 1}, 1);
   for (const int divisor : {2, 4, 8}) {
-    bool by_libjpeg = true;
-    const Image image = DecodeAt(bytes, {.channels = 1}, divisor, &by_libjpeg);
-    EXPECT_FALSE(by_libjpeg);
+    bool used_libjpeg = true;
+    const Image image = DecodeAt(bytes, {.channels = 1}, divisor, &used_libjpeg);
+    EXPECT_FALSE(used_libjpeg);
     EXPECT_EQ(image.height, DivideUp(61, divisor));
     EXPECT_EQ(image.width, DivideUp(83, divisor));
     EXPECT_LE(LargestError(whole, image, divisor), 0.5);
   }
 }
 
-// Upsampling and transforms differ, so smooth pictures are compared. Chroma that is halved one way
-// only is spread by libjpeg.
+// Upsampling and inverse DCT differ, so smooth images are compared. libjpeg widens chroma that is
+// halved in one direction only, which gives larger errors.
 TEST(JpegScaling, ColorIsNearlyTheMeanOfBoxes) {
-  constexpr double kLevels = 5, kSpreadLevels = 14;
+  constexpr double kLevels = 5, kWidenedLevels = 14;
   for (const auto& [horizontal, vertical] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}}) {
     for (const bool progressive : {false, true}) {
       const std::string bytes = Encode(150, 203,
@@ -80,34 +80,35 @@ TEST(JpegScaling, ColorIsNearlyTheMeanOfBoxes) {
       for (const int divisor : {2, 4, 8}) {
         SCOPED_TRACE(fmt::format("{}x{} {} at 1/{}", horizontal, vertical, progressive, divisor));
         for (const bool only_libjpeg : {false, true}) {
-          bool by_libjpeg = false;
-          const Image image = DecodeAt(bytes, {.only_libjpeg = only_libjpeg}, divisor, &by_libjpeg);
-          EXPECT_EQ(by_libjpeg, only_libjpeg || progressive || vertical > horizontal);
+          bool used_libjpeg = false;
+          const Image image =
+              DecodeAt(bytes, {.only_libjpeg = only_libjpeg}, divisor, &used_libjpeg);
+          EXPECT_EQ(used_libjpeg, only_libjpeg || progressive || vertical > horizontal);
           EXPECT_LE(LargestError(whole, image, divisor),
-                    by_libjpeg && horizontal != vertical ? kSpreadLevels : kLevels);
+                    used_libjpeg && horizontal != vertical ? kWidenedLevels : kLevels);
         }
       }
     }
   }
 }
 
-TEST(JpegScaling, NeverBelowTheSizeThatIsWanted) {
+TEST(JpegScaling, NeverDecodesBelowTheWantedSize) {
   const std::string bytes = Encode(64, 64, {});
-  LazyImage picture;
-  picture.Open(bytes, {.scaling = true});
+  LazyImage image;
+  image.Open(bytes, {.scaling = true});
   for (const auto& [smaller, divisor] :
        {std::pair{0.5f, 1}, {1.99f, 1}, {2.0f, 2}, {3.9f, 2}, {4.0f, 4}, {8.0f, 8}, {100.0f, 8}})
-    EXPECT_EQ(picture.DivisorFor(smaller), divisor) << smaller;
-  picture.Open(bytes, {});
-  EXPECT_EQ(picture.DivisorFor(8), 1);  // not allowed
-  picture.Open(EncodePng(Image{.pixels = {0, 0, 0}, .height = 1, .width = 1, .channels = 3}.view()),
-               {.scaling = true});
-  EXPECT_EQ(picture.DivisorFor(8), 1);  // not a JPEG
+    EXPECT_EQ(image.DivisorFor(smaller), divisor) << smaller;
+  image.Open(bytes, {});
+  EXPECT_EQ(image.DivisorFor(8), 1);  // scaling is not allowed
+  image.Open(EncodePng(Image{.pixels = {0, 0, 0}, .height = 1, .width = 1, .channels = 3}.view()),
+             {.scaling = true});
+  EXPECT_EQ(image.DivisorFor(8), 1);  // not a JPEG
 }
 
-// The same draw at the whole size and at the one that suffices. The waves are so steep that it
-// would show if the pixels of the smaller image began where those of the whole one do.
-TEST(JpegScaling, CropsLieWhereTheyDoAtTheWholeSize) {
+// The same random crops at full size and at the sufficient smaller size. The waves are steep enough
+// to reveal a shift of the smaller image by the offset between the centers of its pixels.
+TEST(JpegScaling, CropsShowTheSamePartAsAtFullSize) {
   constexpr double kPeriod = 200, kLevels = 7;
   constexpr int kSize = 96;
   const std::string bytes = Encode(1003, 1490, {.quality = 97, .period = kPeriod});
@@ -118,13 +119,13 @@ TEST(JpegScaling, CropsLieWhereTheyDoAtTheWholeSize) {
     for (uint64_t record = 0; record < 12; ++record) {
       std::vector<float> values[2];
       for (const bool scaling : {false, true}) {
-        LazyImage picture;
-        picture.Open(bytes, {.scaling = scaling});
+        LazyImage image;
+        image.Open(bytes, {.scaling = scaling});
         Rng rng(1, RngPurpose::kAugment, 0, record);
         std::vector<float>& out = values[scaling ? 1 : 0];
         out.resize(kSize * kSize * 3);
         (record % 4 == 3 ? entry.eval : entry.train)(
-            {.picture = picture, .height = kSize, .width = kSize, .out = out, .rng = &rng});
+            {.image = image, .height = kSize, .width = kSize, .out = out, .rng = &rng});
       }
       double largest = 0;
       for (size_t i = 0; i < values[0].size(); ++i)

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 const std::filesystem::path kData = TestData();
 
-void ExpectWindowsEqualTheWhole(const std::string& bytes, int channels, int rounds,
+void ExpectRegionsEqualTheWhole(const std::string& bytes, int channels, int rounds,
                                 int divisor = 1) {
   Image whole;
   JpegDecoder decoder;
@@ -25,59 +25,59 @@ void ExpectWindowsEqualTheWhole(const std::string& bytes, int channels, int roun
                  &whole, divisor);
   Rng rng(1, RngPurpose::kData);
   const auto draw = [&](int size) { return static_cast<int>(rng.NextBelow(size)); };
-  LazyImage picture;
+  LazyImage image;
   for (int round = 0; round < rounds; ++round) {
-    Region window{.height = 1 + draw(whole.height), .width = 1 + draw(whole.width)};
-    window.top = draw(whole.height - window.height + 1);
-    window.left = draw(whole.width - window.width + 1);
-    picture.Open(bytes, {.channels = channels});
-    const ImageView part = picture.Decode(window, divisor);
-    const size_t row_bytes = static_cast<size_t>(window.width) * channels;
-    for (int y = 0; y < window.height; ++y) {
+    Region region{.height = 1 + draw(whole.height), .width = 1 + draw(whole.width)};
+    region.top = draw(whole.height - region.height + 1);
+    region.left = draw(whole.width - region.width + 1);
+    image.Open(bytes, {.channels = channels});
+    const ImageView part = image.Decode(region, divisor);
+    const size_t row_bytes = static_cast<size_t>(region.width) * channels;
+    for (int y = 0; y < region.height; ++y) {
       const size_t from =
-          (static_cast<size_t>(window.top + y) * whole.width + window.left) * channels;
+          (static_cast<size_t>(region.top + y) * whole.width + region.left) * channels;
       ASSERT_EQ(std::memcmp(part.pixels + y * row_bytes, whole.pixels.data() + from, row_bytes), 0)
-          << "row " << y << " of " << window.height << "x" << window.width << " at " << window.top
-          << "," << window.left;
+          << "row " << y << " of " << region.height << "x" << region.width << " at " << region.top
+          << "," << region.left;
     }
   }
 }
 
-TEST(JpegWindow, EqualsThatPartOfTheWholePicture) {
+TEST(JpegRegion, EqualsThatPartOfTheWholeImage) {
   for (const char* name : {"landscape_420", "portrait_444", "wide_422", "tall_progressive",
                            "square_gray", "tiny_odd", "restart_420", "cmyk"}) {
     SCOPED_TRACE(name);
-    ExpectWindowsEqualTheWhole(ReadText(kData / "io_images" / (std::string(name) + ".jpg")), 3, 40);
+    ExpectRegionsEqualTheWhole(ReadText(kData / "io_images" / (std::string(name) + ".jpg")), 3, 40);
   }
 }
 
-TEST(JpegWindow, EqualsTheWholeForEverySubsampling) {
+TEST(JpegRegion, EqualsTheWholeForEverySubsampling) {
   for (const auto& [horizontal, vertical] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}}) {
     for (const bool progressive : {false, true}) {
       SCOPED_TRACE(fmt::format("{}x{} {}", horizontal, vertical, progressive));
       const Encoding encoding{
           .horizontal = horizontal, .vertical = vertical, .progressive = progressive};
       for (const int divisor : {1, 2, 4, 8}) {
-        ExpectWindowsEqualTheWhole(Encode(75, 133, encoding), 3, 40, divisor);
-        ExpectWindowsEqualTheWhole(Encode(33, 16, encoding), 1, 20, divisor);
+        ExpectRegionsEqualTheWhole(Encode(75, 133, encoding), 3, 40, divisor);
+        ExpectRegionsEqualTheWhole(Encode(33, 16, encoding), 1, 20, divisor);
       }
     }
   }
 }
 
-// What the scans leave out libjpeg guesses, from all around.
-TEST(JpegWindow, EqualsTheWholeWhereScansLackDigits) {
+// libjpeg estimates coefficients that the scans left incomplete from neighboring blocks.
+TEST(JpegRegion, EqualsTheWholeIfScansAreMissing) {
   const std::string bytes = Encode(75, 133, {.progressive = true});
   const std::string begin_of_scan = "\xff\xda";
   size_t end = 0;
   for (int scans = 1; scans < 4; ++scans) {
     end = bytes.find(begin_of_scan, bytes.find(begin_of_scan, end) + 1);
     ASSERT_NE(end, std::string::npos);
-    ExpectWindowsEqualTheWhole(bytes.substr(0, end) + "\xff\xd9", 3, 40);
+    ExpectRegionsEqualTheWhole(bytes.substr(0, end) + "\xff\xd9", 3, 40);
   }
 }
 
-TEST(JpegWindow, AccurateTransformIsLibjpegsOwn) {
+TEST(JpegRegion, AccurateDctDiffersByUpTo5Levels) {
   const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
   Image fast, accurate;
   DecodeJpeg(bytes, 3, &fast);
@@ -93,28 +93,28 @@ std::string ErrorOf(const std::string& bytes, int channels = 3) {
   return TextOf<DataError>([&] { DecodeImage(bytes, channels, &image); });
 }
 
-// Where a marker 0xff `code` begins.
+// Returns the offset of the marker 0xff `code`.
 size_t FindMarker(const std::string& bytes, int code) {
   const size_t at = bytes.find(std::string{'\xff', static_cast<char>(code)});
   EXPECT_NE(at, std::string::npos);
   return at;
 }
 
-TEST(BadJpeg, TruncatedIsFoundEvenBelowTheWindow) {
+TEST(BadJpeg, DetectsTruncationBelowTheRegionToo) {
   const std::string bytes = Encode(64, 64, {});
   JpegDecoder decoder;
   EXPECT_EQ(TextOf<DataError>(
                 [&] { decoder.Open(std::string_view(bytes).substr(0, bytes.size() - 100), {}); }),
-            fmt::format("[io.image] jpeg: is truncated: got {} bytes without an end marker",
+            fmt::format("[io.image] jpeg: truncated: got {} bytes without an end marker",
                         bytes.size() - 100));
   Image image;
-  decoder.Open(bytes, {});  // usable after an error
+  decoder.Open(bytes, {});  // the decoder is usable after an error
   decoder.Decode({.height = 8, .width = 8}, &image);
   EXPECT_EQ(image.pixels.size(), 8u * 8 * 3);
   decoder.Open(bytes + "appended by a camera", {});
 }
 
-// Without its segments of this marker.
+// Returns the file without its segments of this marker.
 std::string Without(std::string bytes, int code) {
   const std::string marker{'\xff', static_cast<char>(code)};
   for (size_t at = bytes.find(marker); at != std::string::npos; at = bytes.find(marker)) {
@@ -124,8 +124,8 @@ std::string Without(std::string bytes, int code) {
   return bytes;
 }
 
-// Frames of cameras leave Huffman's tables out where they are the standard's.
-TEST(BadJpeg, TablesOfThePictureBeforeDoNotCount) {
+// Some cameras leave out the Huffman tables if they are those of the standard.
+TEST(BadJpeg, DoesNotUseTheTablesOfThePreviousImage) {
   constexpr int kQuantizers = 0xdb, kHuffman = 0xc4;
   const std::string standard = Encode(40, 56, {}), own = Encode(40, 56, {.optimized = true});
   JpegDecoder decoder;
@@ -145,7 +145,7 @@ TEST(BadJpeg, TablesOfThePictureBeforeDoNotCount) {
   }
 }
 
-TEST(BadJpeg, InksAndGrayAreTakenToColor) {
+TEST(BadJpeg, ConvertsCmykAndGrayToColor) {
   const struct {
     const char* name;
     Encoding encoding;
@@ -155,14 +155,14 @@ TEST(BadJpeg, InksAndGrayAreTakenToColor) {
                {"rgb", {.file = JCS_RGB, .horizontal = 1, .vertical = 1}}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.name);
-    ExpectWindowsEqualTheWhole(Encode(40, 50, c.encoding), 3, 10);
+    ExpectRegionsEqualTheWhole(Encode(40, 50, c.encoding), 3, 10);
   }
   EXPECT_THAT(ErrorOf(Encode(16, 16, cases[1].encoding), 1),
               HasSubstr("cannot be decoded to gray: got CMYK"));
 }
 
-// Adobe's programs, and their marker, store 255 - ink; other files ink.
-TEST(BadJpeg, InksWithoutAdobesMarkerAreNotInverted) {
+// CMYK files with Adobe's marker store 255 - ink; other CMYK files store the ink.
+TEST(BadJpeg, DoesNotInvertInksWithoutAdobesMarker) {
   const std::string inverted = Encode(40, 50, {.in = JCS_CMYK, .file = JCS_CMYK, .components = 4});
   const size_t marker = FindMarker(inverted, 0xee);
   const auto length = static_cast<uint8_t>(inverted[marker + 3]);
@@ -171,13 +171,14 @@ TEST(BadJpeg, InksWithoutAdobesMarkerAreNotInverted) {
   Image a, b;
   DecodeImage(inverted, 3, &a);
   DecodeImage(plain, 3, &b);
-  double product = 0;  // of what differs from the mean: dark here is bright there
+  double product =
+      0;  // of the deviations from the mean: dark pixels in one are bright in the other
   for (size_t i = 0; i < a.pixels.size(); ++i)
     product += (a.pixels[i] - 64.0) * (b.pixels[i] - 64.0);
   EXPECT_LT(product, 0);
 }
 
-TEST(BadJpeg, MoreThanEightBitsAreRefused) {
+TEST(BadJpeg, RefusesMoreThanEightBits) {
   for (char bits : {'\x0c', '\x10'}) {
     DamagedBytes file{Encode(16, 16, {})};
     file.SetByte(FindMarker(file.bytes, 0xc0) + 4, bits);  // precision of the frame header
@@ -187,7 +188,7 @@ TEST(BadJpeg, MoreThanEightBitsAreRefused) {
   }
 }
 
-TEST(BadJpeg, OtherFormatsAreNamed) {
+TEST(BadJpeg, NamesOtherFormats) {
   EXPECT_THAT(ErrorOf(std::string("GIF89a\x01\x00\x01\x00", 10)),
               HasSubstr("(a GIF), want a JPEG"));
   EXPECT_THAT(ErrorOf(std::string("BM\x46\x00\x00\x00", 6)), HasSubstr("(a BMP), want a JPEG"));
@@ -195,8 +196,8 @@ TEST(BadJpeg, OtherFormatsAreNamed) {
   EXPECT_THAT(ErrorOf("\xff\xd8 no jpeg"), HasSubstr("(an unknown format)"));
 }
 
-// The sides that a frame header claims.
-std::string WithSides(std::string bytes, int code, int height, int width) {
+// Changes the size in the frame header.
+std::string WithSize(std::string bytes, int code, int height, int width) {
   const size_t frame = FindMarker(bytes, code);
   for (const auto& [at, value] : {std::pair{frame + 5, height}, {frame + 7, width}}) {
     bytes[at] = static_cast<char>(value >> 8);
@@ -205,30 +206,31 @@ std::string WithSides(std::string bytes, int code, int height, int width) {
   return bytes;
 }
 
-TEST(BadJpeg, HugeSidesAreRefusedBeforeMemoryIsTaken) {
-  EXPECT_EQ(ErrorOf(WithSides(Encode(16, 16, {}), 0xc0, 65500, 65500)),
+TEST(BadJpeg, RefusesAHugeSizeBeforeItAllocatesMemory) {
+  EXPECT_EQ(ErrorOf(WithSize(Encode(16, 16, {}), 0xc0, 65500, 65500)),
             "[io.image] jpeg: size out of range: got 65500x65500, want at most 67108864 pixels");
-  EXPECT_THAT(ErrorOf(WithSides(Encode(16, 16, {}), 0xc0, 65501, 16)),
+  EXPECT_THAT(ErrorOf(WithSize(Encode(16, 16, {}), 0xc0, 65501, 16)),
               HasSubstr("Maximum supported image dimension is 65500 pixels"));
 }
 
-TEST(BadJpeg, LongSidesWork) {
+TEST(BadJpeg, DecodesAVeryWideImage) {
   const std::string bytes = Encode(24, 65500, {.quality = 20});
-  LazyImage picture;
-  picture.Open(bytes, {});
-  EXPECT_EQ(picture.width(), 65500);
-  EXPECT_EQ(picture.Decode({.top = 3, .left = 65400, .height = 9, .width = 100}).width, 100);
+  LazyImage image;
+  image.Open(bytes, {});
+  EXPECT_EQ(image.width(), 65500);
+  EXPECT_EQ(image.Decode({.top = 3, .left = 65400, .height = 9, .width = 100}).width, 100);
 }
 
-// A few hundred bytes that claim a progressive picture of the largest size.
-TEST(BadJpeg, ProgressiveOfALargeSizeIsBoundedInMemory) {
-  const std::string bytes = WithSides(
+// A few hundred bytes claim a progressive image of the largest size.
+TEST(BadJpeg, LimitsTheMemoryOfAProgressiveImage) {
+  const std::string bytes = WithSize(
       Encode(16, 16, {.horizontal = 1, .vertical = 1, .progressive = true}), 0xc2, 8192, 8192);
-  EXPECT_THAT(ErrorOf(bytes), HasSubstr("take more than 256 MiB; save it as a baseline JPEG"));
+  EXPECT_THAT(ErrorOf(bytes),
+              HasSubstr("needs more than 256 MiB for several scans; save it as a baseline JPEG"));
 }
 
-// The last scan of a small picture, again and again.
-TEST(BadJpeg, ScansWithoutEndAreStopped) {
+// The last scan of a small image is repeated many times.
+TEST(BadJpeg, LimitsTheNumberOfScans) {
   const std::string bytes = Encode(16, 16, {.progressive = true});
   const size_t last_scan = bytes.rfind("\xff\xda");
   const std::string scan = bytes.substr(last_scan, bytes.size() - 2 - last_scan);
@@ -237,8 +239,8 @@ TEST(BadJpeg, ScansWithoutEndAreStopped) {
   EXPECT_EQ(ErrorOf(bomb + "\xff\xd9"), "[io.image] jpeg: cannot be decoded: more than 100 scans");
 }
 
-// TensorFlow's tools take such pictures; who checks a data set wants to know of them.
-TEST(BadJpeg, DamagedCodesAreRefusedWhereThatIsWanted) {
+// TensorFlow's tools accept such images, but checking a data set should report them.
+TEST(BadJpeg, RejectsDamagedCodesOnRequest) {
   for (const bool progressive : {false, true}) {
     const std::string whole = Encode(64, 48, {.restart_rows = 0, .progressive = progressive});
     Image image;
@@ -249,20 +251,20 @@ TEST(BadJpeg, DamagedCodesAreRefusedWhereThatIsWanted) {
   }
 }
 
-TEST(BadJpeg, AnyDamageIsSurvived) {
+TEST(BadJpeg, ThrowsOnlyDataErrorForAnyDamage) {
   const std::string whole = Encode(48, 40, {.restart_rows = 1, .progressive = false});
   Rng rng(9, RngPurpose::kData);
-  LazyImage picture;
+  LazyImage image;
   for (int round = 0; round < 2000; ++round) {
     DamagedBytes file{whole};
     for (int i = 0; i < 3; ++i)
       file.SetByte(rng.NextBelow(whole.size()), static_cast<char>(rng.Next()));
     try {
-      picture.Open(file.bytes, {});
-      if (picture.height() < 8 || picture.width() < 8) continue;
-      if (int64_t{picture.height()} * picture.width() > 1 << 20) continue;  // slow, not unsafe
-      picture.Decode({.top = 5, .left = 3, .height = picture.height() - 7, .width = 5});
-    } catch (const DataError&) {  // any other way out fails the test
+      image.Open(file.bytes, {});
+      if (image.height() < 8 || image.width() < 8) continue;
+      if (int64_t{image.height()} * image.width() > 1 << 20) continue;  // slow, not unsafe
+      image.Decode({.top = 5, .left = 3, .height = image.height() - 7, .width = 5});
+    } catch (const DataError&) {  // any other exception or a crash fails the test
     }
   }
 }

@@ -15,13 +15,14 @@ using testing::HasSubstr;
 
 constexpr int kNumRecords = 23;
 
-// mnist_train.tfrecord with kNumRecords images; the label of record i is i % 10, its pixel 0 is i.
+// The examples of kNumRecords images. Record i has the label i % 10, and its pixel 0 is i.
 std::vector<std::string> Examples() {
   std::vector<std::string> examples;
   for (int i = 0; i < kNumRecords; ++i) examples.push_back(GrayExample(i, i % 10));
   return examples;
 }
 
+// Writes mnist_train.tfrecord to a temporary folder.
 class PipelineTest : public testing::Test {
  protected:
   PipelineTest() { WriteExamples(Examples()); }
@@ -51,20 +52,20 @@ class PipelineTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// A batch, copied.
-struct Rows {
+// A copy of a batch.
+struct BatchCopy {
   std::vector<float> images;
   std::vector<int32_t> labels;
   Batch batch;
 };
 
-Rows Copy(const Batch& batch) {
+BatchCopy Copy(const Batch& batch) {
   return {{batch.images.begin(), batch.images.end()},
           {batch.labels.begin(), batch.labels.end()},
           batch};
 }
 
-// The record that a row shows.
+// The number of the record in a row.
 int RecordOf(const Batch& batch, int64_t row) {
   if (batch.images.empty())
     return batch.pixels[row * static_cast<int64_t>(batch.pixels.size() / batch.labels.size())];
@@ -72,7 +73,7 @@ int RecordOf(const Batch& batch, int64_t row) {
   return static_cast<int>(std::lround(batch.images[row * values] * 128 + 128));
 }
 
-TEST_F(PipelineTest, EachRecordOnceAnEpochWithItsLabel) {
+TEST_F(PipelineTest, EachEpochHasEachRecordOnceWithItsLabel) {
   const auto source = MakePipeline(Options());
   EXPECT_EQ(source->num_samples(), kNumRecords);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -109,13 +110,13 @@ TEST_F(PipelineTest, OnePassEndsWithNullptr) {
   EXPECT_EQ(source->Next(), nullptr);
 }
 
-// cifarnet draws random numbers for each image; the images here are gray, which it takes as well.
+// Selects cifarnet, which draws random numbers for each image. It accepts gray images too.
 PipelineOptions WithRandomness(PipelineOptions options) {
   options.preprocessing = &FindPreprocessing("cifarnet");
   return options;
 }
 
-TEST_F(PipelineTest, ThreadsAndDepthChangeNothing) {
+TEST_F(PipelineTest, NumberOfThreadsAndDepthChangeNothing) {
   PipelineOptions one = WithRandomness(Options());
   one.threads = one.depth = 1;
   PipelineOptions many = WithRandomness(Options());
@@ -123,29 +124,29 @@ TEST_F(PipelineTest, ThreadsAndDepthChangeNothing) {
   const auto a = MakePipeline(one);
   const auto b = MakePipeline(many);
   for (int i = 0; i < 40; ++i) {
-    const Rows x = Copy(*a->Next());
-    const Rows y = Copy(*b->Next());
+    const BatchCopy x = Copy(*a->Next());
+    const BatchCopy y = Copy(*b->Next());
     ASSERT_EQ(x.images, y.images) << "batch " << i;
     ASSERT_EQ(x.labels, y.labels);
   }
 }
 
-TEST_F(PipelineTest, BatchLastsThroughOneMoreCall) {
+TEST_F(PipelineTest, BatchStaysValidThroughOneMoreCall) {
   PipelineOptions options = WithRandomness(Options());
   options.depth = 1;
   const auto once = MakePipeline(options), again = MakePipeline(options);
   Batch before = *once->Next();
   for (int i = 0; i < 20; ++i) {
-    const Rows want = Copy(*again->Next());
+    const BatchCopy want = Copy(*again->Next());
     const Batch next = *once->Next();
-    const Rows got = Copy(before);
+    const BatchCopy got = Copy(before);
     ASSERT_EQ(got.images, want.images) << "batch " << i;
     ASSERT_EQ(got.labels, want.labels) << "batch " << i;
     before = next;
   }
 }
 
-TEST_F(PipelineTest, RanksSeeTheirSlicesOfOneRanksBatch) {
+TEST_F(PipelineTest, RanksTogetherSeeTheBatchesOfOneRank) {
   PipelineOptions alone = WithRandomness(Options());
   alone.local_batch = 8;
   PipelineOptions left = WithRandomness(Options());
@@ -156,9 +157,9 @@ TEST_F(PipelineTest, RanksSeeTheirSlicesOfOneRanksBatch) {
   const auto first = MakePipeline(left);
   const auto second = MakePipeline(right);
   for (int i = 0; i < 7; ++i) {
-    const Rows want = Copy(*whole->Next());
-    Rows got = Copy(*first->Next());
-    const Rows rest = Copy(*second->Next());
+    const BatchCopy want = Copy(*whole->Next());
+    BatchCopy got = Copy(*first->Next());
+    const BatchCopy rest = Copy(*second->Next());
     got.images.insert(got.images.end(), rest.images.begin(), rest.images.end());
     got.labels.insert(got.labels.end(), rest.labels.begin(), rest.labels.end());
     ASSERT_EQ(got.images, want.images) << "batch " << i;
@@ -170,10 +171,10 @@ TEST_F(PipelineTest, RanksSeeTheirSlicesOfOneRanksBatch) {
   }
 }
 
-TEST_F(PipelineTest, GoesOnWhereARunStopped) {
+TEST_F(PipelineTest, ResumesAtAnyBatch) {
   const auto whole = MakePipeline(WithRandomness(Options()));
   for (int i = 0; i < 14; ++i) {
-    const Rows at = Copy(*whole->Next());
+    const BatchCopy at = Copy(*whole->Next());
     PipelineOptions options = WithRandomness(Options());
     options.start_epoch = at.batch.next_epoch;
     options.start_position = at.batch.next_position;
@@ -181,8 +182,8 @@ TEST_F(PipelineTest, GoesOnWhereARunStopped) {
     const auto reference = MakePipeline(WithRandomness(Options()));
     for (int skip = 0; skip <= i; ++skip) reference->Next();
     for (int next = 0; next < 3; ++next) {
-      const Rows want = Copy(*reference->Next());
-      const Rows got = Copy(*resumed->Next());
+      const BatchCopy want = Copy(*reference->Next());
+      const BatchCopy got = Copy(*resumed->Next());
       ASSERT_EQ(got.images, want.images);
       ASSERT_EQ(got.batch.epoch, want.batch.epoch);
       ASSERT_EQ(got.batch.first_sample, want.batch.first_sample);
@@ -190,14 +191,15 @@ TEST_F(PipelineTest, GoesOnWhereARunStopped) {
   }
 }
 
-TEST_F(PipelineTest, StopsAtAnyMoment) {
+TEST_F(PipelineTest, CanBeDestroyedAfterAnyNumberOfBatches) {
   for (int batches = 0; batches < 12; ++batches) {
     const auto source = MakePipeline(Options());
     for (int i = 0; i < batches; ++i) source->Next();
   }
 }
 
-// Runs one ordered pass; the error arrives at the batch of the record, twice, and not before.
+// Runs one ordered pass. The error must arrive at the batch of the bad record, not before, and
+// again at the next call. Returns its text.
 std::string ErrorInBatch(PipelineOptions options, int good_batches) {
   options.shuffle = options.repeat = false;
   const auto source = MakePipeline(options);
@@ -207,7 +209,7 @@ std::string ErrorInBatch(PipelineOptions options, int good_batches) {
   return text;
 }
 
-TEST_F(PipelineTest, LabelOutOfRange) {
+TEST_F(PipelineTest, RefusesALabelOutOfRange) {
   std::vector<std::string> examples = Examples();
   examples[9] = GrayExample(9, 10);
   examples[11] = GrayExample(11, -1);
@@ -222,7 +224,7 @@ TEST_F(PipelineTest, LabelOutOfRange) {
 
 TEST_F(PipelineTest, LabelsOffsetIsSubtracted) {
   PipelineOptions options = Options();
-  options.labels_offset = 1;  // record 0 has label 0: below the first
+  options.labels_offset = 1;  // record 0 has label 0, which is now too small
   EXPECT_THAT(ErrorInBatch(options, 0),
               HasSubstr("record 0 at byte 0: label out of range: got 0, want 1 to 10"));
   std::vector<std::string> examples = Examples();
@@ -233,17 +235,17 @@ TEST_F(PipelineTest, LabelsOffsetIsSubtracted) {
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 9);
 }
 
-TEST_F(PipelineTest, DamagedRecordIsNamed) {
+TEST_F(PipelineTest, ErrorNamesTheDamagedRecord) {
   DamagedBytes file{Records(Examples())};
   const uint64_t offset = Records({Examples()[0], Examples()[1]}).size();
   file.FlipBit(offset + 40, 3);
   WriteText(File(), file.bytes);
-  EXPECT_THAT(
-      ErrorInBatch(Options(), 0),
-      HasSubstr(fmt::format("{}: record 2 at byte {}: data crc mismatch: got 0x", File(), offset)));
+  EXPECT_THAT(ErrorInBatch(Options(), 0),
+              HasSubstr(fmt::format("{}: record 2 at byte {}: data checksum mismatch: got 0x",
+                                    File(), offset)));
 }
 
-TEST_F(PipelineTest, ExamplesThatAreNoImages) {
+TEST_F(PipelineTest, RefusesExamplesWithoutImageOrLabel) {
   const auto error_of = [&](const std::string& example) {
     WriteExamples({example});
     return ErrorInBatch(Options(), 0);
@@ -261,7 +263,8 @@ TEST_F(PipelineTest, ExamplesThatAreNoImages) {
   EXPECT_THAT(error_of(no_label.Finish()), HasSubstr(where + "image: unknown format: got 1 bytes"));
 }
 
-// Among 23 records, 3 has a wrong crc, 8 no label, 14 a GIF, 20 a label out of range.
+// Four of the 23 records are bad: 3 has a wrong checksum, 8 no label, 14 a GIF, 20 a label out of
+// range.
 class BadRecordsTest : public PipelineTest {
  protected:
   BadRecordsTest() {
@@ -286,7 +289,7 @@ class BadRecordsTest : public PipelineTest {
   }
 };
 
-TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyRanks) {
+TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyNumberOfRanks) {
   for (const auto& [size, dtype] :
        {std::pair(1, DType::kF32), {2, DType::kF32}, {3, DType::kF32}, {2, DType::kU8}}) {
     EpochCounts sum;
@@ -323,16 +326,17 @@ TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyRanks) {
   }
 }
 
-TEST_F(BadRecordsTest, EachEpochHasItsOwnBudget) {
+TEST_F(BadRecordsTest, AreLimitedPerEpoch) {
   const auto source = MakePipeline(Tolerant(4));
   int64_t batches = 0;
   for (const Batch* batch = source->Next(); batch->epoch < 3; batch = source->Next()) ++batches;
   EXPECT_EQ(batches, 3 * 6);
 }
 
-TEST_F(BadRecordsTest, EmptyShardsAndCutCompressionAreSkipped) {
-  const std::string zipped = Compress(Records(Examples()), 31);
-  for (const std::string& bytes : {std::string(), zipped.substr(0, zipped.size() * 3 / 4)}) {
+TEST_F(BadRecordsTest, EmptyAndTruncatedCompressedShardsAreSkipped) {
+  const std::string compressed = Compress(Records(Examples()), 31);
+  for (const std::string& bytes :
+       {std::string(), compressed.substr(0, compressed.size() * 3 / 4)}) {
     WriteText(File(), bytes);
     EXPECT_THROW(MakePipeline(Options()), DataError);
     PipelineOptions options = Tolerant(1);
@@ -346,7 +350,7 @@ TEST_F(BadRecordsTest, EmptyShardsAndCutCompressionAreSkipped) {
   }
 }
 
-TEST_F(BadRecordsTest, OneTooManyEndsTheRun) {
+TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
   PipelineOptions options = Tolerant(2);
   options.shuffle = options.repeat = false;
   const auto source = MakePipeline(options);
@@ -358,7 +362,7 @@ TEST_F(BadRecordsTest, OneTooManyEndsTheRun) {
   EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
 }
 
-TEST_F(BadRecordsTest, LostHeadersAndTailsAreSkippedToo) {
+TEST_F(BadRecordsTest, DamagedHeaderAndTruncatedTailAreSkipped) {
   DamagedBytes file{Records(Examples())};
   file.FlipBit(Records({Examples()[0]}).size() + 2);  // length of record 1
   file.ShrinkSize(30);                                // end of record 22
@@ -372,7 +376,7 @@ TEST_F(BadRecordsTest, LostHeadersAndTailsAreSkippedToo) {
   EXPECT_EQ(batch->counts.skipped, (std::array<int64_t, 3>{2, 0, 0}));
 }
 
-TEST_F(PipelineTest, CountsOfAResumedEpochAreOfItsRest) {
+TEST_F(PipelineTest, ResumedEpochCountsOnlyItsRest) {
   PipelineOptions options = Options();
   options.start_epoch = 2;
   options.start_position = 9;
@@ -402,16 +406,16 @@ TEST_F(PipelineTest, BlockShuffleSeesEachRecordOnce) {
   EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST_F(PipelineTest, SizesThatAPreprocessingCannotMakeAreRefused) {
+TEST_F(PipelineTest, RefusesSizesThatThePreprocessingCannotProduce) {
   PipelineOptions options = Options();
   options.preprocessing = &FindPreprocessing("vgg");
   options.height = options.width = 299;
   EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
-              HasSubstr("vgg: images too large for it: got 299x299"));
+              HasSubstr("vgg: image size too large for this preprocessing: got 299x299"));
 }
 
-// A record with boxes, which are looked at only on request.
-TEST_F(PipelineTest, BoxesAreChecked) {
+// Bounding boxes are read only on request.
+TEST_F(PipelineTest, RefusesBadBoundingBoxes) {
   const auto with_boxes = [](std::vector<float> ymin, std::vector<float> ymax) {
     ExampleBuilder example;
     std::vector<uint8_t> pixels(64 * 64);
@@ -433,14 +437,14 @@ TEST_F(PipelineTest, BoxesAreChecked) {
   EXPECT_THAT(
       ErrorInBatch(options, 0),
       HasSubstr(
-          "record 0 at byte 0: image/object/bbox/ymin: box 0 outside the picture: got 0.1 to 1.5"));
+          "record 0 at byte 0: image/object/bbox/ymin: box 0 outside the image: got 0.1 to 1.5"));
   WriteExamples({with_boxes({0.1f, 0.2f}, {0.9f})});
   EXPECT_THAT(ErrorInBatch(options, 0), HasSubstr("image/object/bbox/ymin: got 2 boxes, want 1"));
   options.use_bounding_boxes = false;
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
 }
 
-TEST_F(PipelineTest, RawFormatIsPixels) {
+TEST_F(PipelineTest, ReadsRawPixels) {
   ExampleBuilder example;
   example.Add("image/encoded", std::string(28 * 28, '\x40'));
   example.Add("image/format", "raw");
@@ -456,8 +460,8 @@ TEST_F(PipelineTest, RawFormatIsPixels) {
               HasSubstr("raw image of wrong size: got 784 bytes, want 28x27x1"));
 }
 
-// But of pixels: converters write what they like.
-TEST_F(PipelineTest, SizesOfFilesAreNotRead) {
+// Some converters write height and width with other types. They matter for raw pixels only.
+TEST_F(PipelineTest, IgnoresTheRecordedSizeOfImageFiles) {
   const std::vector<uint8_t> pixels(28 * 28, 0x40);
   ExampleBuilder example;
   example.Add("image/encoded", EncodePng({pixels.data(), 28, 28, 1}));
@@ -468,8 +472,8 @@ TEST_F(PipelineTest, SizesOfFilesAreNotRead) {
   EXPECT_EQ(MakePipeline(Options())->Next()->labels[0], 3);
 }
 
-// TF-Slim's MNIST: 28x28 whatever the record says, raw where it says nothing.
-TEST_F(PipelineTest, BarePixelsNeedNoSizeOfMnist) {
+// MNIST records of TF-Slim: 28x28 if the record has no size, raw pixels if it has no format.
+TEST_F(PipelineTest, RawPixelsOfMnistNeedNoSize) {
   ExampleBuilder example;
   example.Add("image/encoded", std::string(28 * 28, '\x40'));
   example.Add("image/class/label", int64_t{3});
@@ -485,7 +489,7 @@ TEST_F(PipelineTest, BarePixelsNeedNoSizeOfMnist) {
               HasSubstr("raw image of wrong size: got 783 bytes, want 28x28x1"));
 }
 
-TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
+TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtTheStart) {
   WriteText(File(), "");
   EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }),
               HasSubstr(File() + ": the file is empty"));
@@ -494,9 +498,9 @@ TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
               HasSubstr(": truncated record: got "));
 }
 
-// The net makes what the preprocessing would have: exactly where pixels are whole, else within half
-// a level.
-TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalized) {
+// The net normalizes bytes to what the preprocessing would have computed. The result is exact for
+// integer pixels; otherwise the difference is at most half of a pixel level.
+TEST_F(PipelineTest, NormalizedBytesEqualTheFloats) {
   for (const char* name : {"lenet", "mnist_keras", "vgg", "inception", "imagenet_resnet"}) {
     PipelineOptions options = Options();
     options.preprocessing = &FindPreprocessing(name);
@@ -505,7 +509,7 @@ TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalized) {
     const auto bytes = MakePipeline(options);
     const PreprocessingEntry& entry = FindPreprocessing(name);
     const auto& [subtract, multiply] = NormalizationOf(entry);
-    const float bound = entry.has_whole_pixels ? 0 : 0.5001f * multiply;
+    const float bound = entry.has_integer_pixels ? 0 : 0.5001f * multiply;
     for (int i = 0; i < 8; ++i) {
       const Batch *want = floats->Next(), *got = bytes->Next();
       ASSERT_TRUE(got->images.empty());
@@ -526,11 +530,11 @@ TEST_F(PipelineTest, StandardizedImagesCannotBeBytes) {
               HasSubstr("--input_dtype: the preprocessing cifarnet standardizes each image"));
 }
 
-TEST(Synthetic, OneBatchForEver) {
+TEST(SyntheticBatches, RepeatsOneBatchForever) {
   const auto source = MakeSyntheticBatches(
       {.local_batch = 4, .height = 3, .width = 5, .num_classes = 7, .seed = 1});
-  const Rows first = Copy(*source->Next());
-  const Rows second = Copy(*source->Next());
+  const BatchCopy first = Copy(*source->Next());
+  const BatchCopy second = Copy(*source->Next());
   EXPECT_EQ(first.images.size(), 4u * 3 * 5 * 3);
   EXPECT_EQ(first.images, second.images);
   EXPECT_EQ(first.labels, second.labels);
@@ -540,7 +544,7 @@ TEST(Synthetic, OneBatchForEver) {
   for (int32_t label : first.labels) EXPECT_TRUE(label >= 0 && label < 7);
 }
 
-TEST(Synthetic, OrOfBytes) {
+TEST(SyntheticBatches, CanHoldBytes) {
   const auto source = MakeSyntheticBatches(
       {.local_batch = 4, .height = 30, .width = 50, .dtype = DType::kU8, .num_classes = 7});
   const Batch* batch = source->Next();

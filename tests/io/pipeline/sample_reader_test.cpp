@@ -9,7 +9,7 @@
 namespace carole::io {
 namespace {
 
-// Restores what a process may open.
+// Lowers the soft limit of open files, and restores it at the end.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t soft) {
@@ -26,7 +26,7 @@ class FileLimit {
   rlimit before_{};
 };
 
-TEST(SampleReader, OpensMoreShardsThanAProcessIsFirstAllowed) {
+TEST(SampleReader, OpensMoreShardsThanTheSoftLimitAllows) {
   const TemporaryFolder folder;
   constexpr int kShards = 100;
   RecordIndexOptions shards;
@@ -55,7 +55,7 @@ TEST(SampleReader, OpensMoreShardsThanAProcessIsFirstAllowed) {
   EXPECT_GT(counters.ToCounters().read_bytes, kShards * 100);
 }
 
-// A PNG of saturated colors, whose distortion cuts them.
+// A PNG of saturated colors, whose distortion clips them.
 std::string ColorExample() {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < 32 * 32 * 3; ++i) pixels.push_back(i % 7 < 3 ? 255 : i % 11 * 20);
@@ -75,15 +75,14 @@ std::vector<float> ReadInTraining(const std::filesystem::path& shard, int channe
                             LoadRecordIndex({.shards = {shard}}));
   SampleReader::Scratch scratch;
   StageCounters counters;
-  std::vector<float> image(static_cast<size_t>(reader.image_values()), NAN);
+  std::vector<float> image(static_cast<size_t>(reader.values_per_image()), NAN);
   int32_t label = -1;
   reader.Read(0, 0, scratch, image, &label, counters);
   EXPECT_EQ(label, 3);
   return image;
 }
 
-// In training, colors become gray after their distortion.
-TEST(SampleReader, DistortsColorsBeforeTheyBecomeGray) {
+TEST(SampleReader, DistortsColorsBeforeConvertingToGray) {
   const TemporaryFolder folder;
   const std::filesystem::path shard = folder / "cifar10_train.tfrecord";
   WriteText(shard, Records({ColorExample()}));
@@ -97,8 +96,8 @@ TEST(SampleReader, DistortsColorsBeforeTheyBecomeGray) {
   }
 }
 
-// The same picture twice, at the same place of two shards: no draw of one tells another's.
-TEST(SampleReader, DrawsAnewForEachRecordAndEpoch) {
+// Two shards hold the same image at the same position.
+TEST(SampleReader, DrawsDependOnRecordAndEpoch) {
   const TemporaryFolder folder;
   RecordIndexOptions shards;
   for (const char* name : {"a", "b"}) {

@@ -1,3 +1,4 @@
+// The random draws have the distributions of TF-Slim and TensorFlow.
 #include "io/preprocessing/distortion.h"
 
 #include <algorithm>
@@ -9,12 +10,14 @@
 namespace carole::io {
 namespace {
 
-// Draws for each random quantity.
+// The number of draws for each random quantity.
 constexpr int kDraws = 10'000;
-// Of Kolmogorov and Smirnov's statistic, times the root of the number of draws: passed by chance
-// with probability 1e-6. Draws are keyed, so a test that passes always passes.
-constexpr double kLargestDistance = 2.7;
+// The bound for the Kolmogorov-Smirnov statistic times the square root of the number of draws. A
+// uniform quantity exceeds it with probability 1e-6. Draws are keyed, so a test that passes once
+// always passes.
+constexpr double kMaxDistance = 2.7;
 
+// Draws the quantity kDraws times.
 std::vector<double> Draw(const std::function<double(Rng&)>& quantity) {
   std::vector<double> values;
   for (int i = 0; i < kDraws; ++i) {
@@ -33,25 +36,26 @@ void ExpectUniform(std::vector<double> values, double low, double high) {
     const double expected = (values[i] - low) / (high - low);
     distance = std::max(distance, std::abs(expected - (i + 0.5) / values.size()));
   }
-  EXPECT_LT(distance * std::sqrt(values.size()), kLargestDistance);
+  EXPECT_LT(distance * std::sqrt(values.size()), kMaxDistance);
 }
 
-// Each integer of [low, high] equally often: chi squared, whose mean is the number of values less 1
-// and whose variance is twice that.
+// Expects each integer of [low, high] equally often, with the chi-squared test. The mean of the
+// statistic is the number of integers minus 1, and its variance is twice that.
 void ExpectUniformIntegers(const std::vector<double>& values, int low, int high) {
   std::vector<int> counts(high - low + 1);
   for (double value : values) ++counts.at(static_cast<int>(value) - low);
   const double expected = static_cast<double>(values.size()) / counts.size();
   double chi2 = 0;
   for (int count : counts) chi2 += (count - expected) * (count - expected) / expected;
-  const double freedom = static_cast<double>(counts.size()) - 1;
-  EXPECT_LT(std::abs(chi2 - freedom), 5.5 * std::sqrt(2 * freedom)) << counts.size() << " values";
+  const double degrees_of_freedom = static_cast<double>(counts.size()) - 1;
+  EXPECT_LT(std::abs(chi2 - degrees_of_freedom), 5.5 * std::sqrt(2 * degrees_of_freedom))
+      << counts.size() << " values";
 }
 
-void ExpectCoin(const std::vector<double>& values) { ExpectUniformIntegers(values, 0, 1); }
+void ExpectCoinFlips(const std::vector<double>& values) { ExpectUniformIntegers(values, 0, 1); }
 
-// The scale of an image whose shorter side is its height tells that side.
-TEST(ScaledCropLaw, ShorterSideIsUniformWithBothEnds) {
+// For a square image, the scaled height is the shorter side.
+TEST(ScaledCropDistribution, ShorterSideIsUniformAndIncludesBothEnds) {
   for (const SideRounding rounding : {SideRounding::kHalfEven, SideRounding::kTruncate}) {
     const auto sides =
         Draw([&](Rng& rng) { return DrawScaledCrop(256, 256, 224, 224, rounding, rng).height; });
@@ -61,25 +65,28 @@ TEST(ScaledCropLaw, ShorterSideIsUniformWithBothEnds) {
   }
 }
 
-TEST(ScaledCropLaw, PlacesAreUniformOverAllThatFit) {
-  const auto place = [](auto&& of) {
+TEST(ScaledCropDistribution, PositionsAreUniform) {
+  const auto draw = [](auto&& of) {
     return Draw([&](Rng& rng) {
       return of(DrawScaledCrop(300, 500, 224, 192, SideRounding::kHalfEven, rng));
     });
   };
-  // The fraction of the places, with half a place on each side, is uniform up to 1/33 (32 + 1 rows
-  // at the least): so compare with a place that is smeared by its own width.
+  // The number of positions differs between draws and can be as low as 33. So a position is
+  // converted to a continuous uniform value by adding a random fraction.
   int i = 0;
-  const auto smear = [&i](int at, int places) {
+  const auto to_unit = [&i](int position, int num_positions) {
     Rng rng(8, RngPurpose::kData, 0, static_cast<uint64_t>(i++));
-    return (at + rng.NextDouble()) / places;
+    return (position + rng.NextDouble()) / num_positions;
   };
-  ExpectUniform(place([&](const ScaledCrop& c) { return smear(c.top, c.height - 224 + 1); }), 0, 1);
-  ExpectUniform(place([&](const ScaledCrop& c) { return smear(c.left, c.width - 192 + 1); }), 0, 1);
-  ExpectCoin(place([](const ScaledCrop& c) { return c.mirrored; }));
+  ExpectUniform(draw([&](const ScaledCrop& c) { return to_unit(c.top, c.height - 224 + 1); }), 0,
+                1);
+  ExpectUniform(draw([&](const ScaledCrop& c) { return to_unit(c.left, c.width - 192 + 1); }), 0,
+                1);
+  ExpectCoinFlips(draw([](const ScaledCrop& c) { return c.mirrored; }));
 }
 
-TEST(ScaledCropLaw, RecordedSidesAndCenter) {
+// The expected values were recorded from TF-Slim and from the ImageNet ResNet.
+TEST(ScaledCrop, CentralCropRoundsAsItsOrigin) {
   const ScaledCrop slim = CentralScaledCrop(121, 121, 224, 224, SideRounding::kHalfEven);
   EXPECT_EQ(slim.height, 256);
   EXPECT_EQ(slim.top, 16);
@@ -88,8 +95,8 @@ TEST(ScaledCropLaw, RecordedSidesAndCenter) {
   EXPECT_EQ(truncated.top, 15);
 }
 
-TEST(ScaledCropLaw, NarrowImagesAreBadData) {
-  constexpr int kLong = 1 << 26;  // as many pixels as an image may have
+TEST(ScaledCrop, RefusesImagesThatAreTooNarrow) {
+  constexpr int kLong = 1 << 26;  // the largest number of pixels of an image
   for (const auto& [height, width] : {std::pair{1, kLong}, {kLong, 1}}) {
     for (const SideRounding rounding : {SideRounding::kHalfEven, SideRounding::kTruncate}) {
       Rng rng(7, RngPurpose::kAugment, 0, 0);
@@ -97,8 +104,8 @@ TEST(ScaledCropLaw, NarrowImagesAreBadData) {
           TextOf<DataError>([&] { DrawScaledCrop(height, width, 224, 224, rounding, rng); });
       EXPECT_THAT(text, ::testing::HasSubstr(fmt::format("too narrow: got {}x{}", height, width)));
       EXPECT_EQ(TextOf<DataError>([&] { CentralScaledCrop(height, width, 224, 224, rounding); }),
-                fmt::format("[io.preprocessing] image too narrow: got {}x{}, want the longer side "
-                            "to be at most 4194304 times the shorter",
+                fmt::format("[io.preprocessing] image too narrow: got {}x{}, want a longer side of "
+                            "at most 4194304 times the shorter side",
                             height, width));
     }
   }
@@ -126,18 +133,19 @@ struct RecordedBoxes {
   double area, area_deviation, area_quartiles[3], aspect, box_height, box_width, top, left;
 };
 
-// Of 20000 draws of TensorFlow's sample_distorted_bounding_box with the whole image as box.
+// Statistics of 20000 draws of TensorFlow's sample_distorted_bounding_box, with the whole image as
+// the box.
 constexpr RecordedBoxes kRecorded[] = {
     {375, 500, 0.389, 0.208, {0.208, 0.355, 0.541}, 1.043, 255.9, 265.8, 59.0, 116.6},
     {600, 200, 0.204, 0.073, {0.143, 0.194, 0.254}, 1.031, 154.1, 155.4, 222.6, 21.8}};
 
-TEST(BoxLaw, EqualsTensorFlowsStatistics) {
+TEST(CropRegionDistribution, HasTensorFlowsStatistics) {
   for (const RecordedBoxes& want : kRecorded) {
     const auto statistics = [&](auto&& of) {
       return Statistics(
-          Draw([&](Rng& rng) { return of(DrawBox(want.height, want.width, {}, rng)); }));
+          Draw([&](Rng& rng) { return of(DrawCropRegion(want.height, want.width, {}, rng)); }));
     };
-    // Four deviations of the difference of two means.
+    // Four standard deviations of the difference of two means.
     const double error = 4 * std::sqrt(1.0 / kDraws + 1.0 / 20'000);
     const double pixels = double{1} * want.height * want.width;
     const Statistics area =
@@ -158,12 +166,12 @@ TEST(BoxLaw, EqualsTensorFlowsStatistics) {
   }
 }
 
-TEST(BoxLaw, ShowsEnoughOfAGivenBox) {
-  const Box boxes[] = {{0.0f, 0.0f, 0.001f, 0.001f},  // under a pixel: ignored
+TEST(CropRegion, ShowsEnoughOfAGivenBox) {
+  const Box boxes[] = {{0.0f, 0.0f, 0.001f, 0.001f},  // smaller than a pixel, so ignored
                        {0.6f, 0.7f, 0.9f, 0.9f}};
   for (int i = 0; i < kDraws; ++i) {
     Rng rng(2, RngPurpose::kAugment, 0, static_cast<uint64_t>(i));
-    const Region w = DrawBox(300, 400, boxes, rng);
+    const Region w = DrawCropRegion(300, 400, boxes, rng);
     ASSERT_TRUE(w.top >= 0 && w.left >= 0 && w.top + w.height <= 300 && w.left + w.width <= 400);
     const int rows = std::min(w.top + w.height, 270) - std::max(w.top, 180);
     const int columns = std::min(w.left + w.width, 360) - std::max(w.left, 280);
@@ -172,21 +180,21 @@ TEST(BoxLaw, ShowsEnoughOfAGivenBox) {
   }
 }
 
-TEST(BoxLaw, ImpossibleShapesGiveTheWholeImage) {
+TEST(CropRegion, IsTheWholeImageIfNoCropFits) {
   for (const auto& [height, width] : {std::pair{1, 1}, {1, 1000}, {1000, 1}}) {
     Rng rng(2, RngPurpose::kAugment);
-    EXPECT_EQ(DrawBox(height, width, {}, rng), (Region{0, 0, height, width}));
+    EXPECT_EQ(DrawCropRegion(height, width, {}, rng), (Region{0, 0, height, width}));
   }
 }
 
-TEST(InceptionLaw, ColorsOrdersMethodsAndFlips) {
+TEST(InceptionDistribution, EachQuantityIsUniform) {
   const auto draws = [](bool fast, auto&& of) {
     return Draw([&](Rng& rng) {
       return static_cast<double>(of(DrawInceptionDistortion(100, 120, {}, fast, rng)));
     });
   };
   for (const bool fast : {true, false}) {
-    ExpectCoin(draws(fast, [](const auto& d) { return d.mirrored; }));
+    ExpectCoinFlips(draws(fast, [](const auto& d) { return d.mirrored; }));
     ExpectUniform(draws(fast, [](const auto& d) { return d.color.brightness; }), -32 / 255.0,
                   32 / 255.0);
     ExpectUniform(draws(fast, [](const auto& d) { return d.color.saturation; }), 0.5, 1.5);
@@ -199,7 +207,7 @@ TEST(InceptionLaw, ColorsOrdersMethodsAndFlips) {
     EXPECT_EQ(method, 0);
 }
 
-TEST(CifarnetLaw, PlacesBrightnessAndContrast) {
+TEST(CifarnetDistribution, EachQuantityIsUniform) {
   const auto draws = [](auto&& of) {
     return Draw([&](Rng& rng) {
       return static_cast<double>(of(DrawCifarnetDistortion(32, 40, 32, 32, rng)));
@@ -207,7 +215,7 @@ TEST(CifarnetLaw, PlacesBrightnessAndContrast) {
   };
   ExpectUniformIntegers(draws([](const auto& d) { return d.top; }), -4, 4);
   ExpectUniformIntegers(draws([](const auto& d) { return d.left; }), -4, 12);
-  ExpectCoin(draws([](const auto& d) { return d.mirrored; }));
+  ExpectCoinFlips(draws([](const auto& d) { return d.mirrored; }));
   ExpectUniform(draws([](const auto& d) { return d.brightness; }), -63, 63);
   ExpectUniform(draws([](const auto& d) { return d.contrast; }), 0.2, 1.8);
 }

@@ -27,23 +27,23 @@ Moments MomentsOf(const std::vector<float>& values) {
   return {sum / values.size(), std::sqrt(squares / values.size())};
 }
 
-// How far float32 may be from TensorFlow's: its results are sums of a few roundings of values of
-// the size given by the preprocessing's range.
+// The allowed difference to TensorFlow's float32 results. These contain a few rounding errors of
+// values in the range of the preprocessing.
 double ToleranceOf(const std::string& preprocessing) {
   if (preprocessing == "lenet") return 0;        // exact
-  if (preprocessing == "cifarnet") return 5e-6;  // mean and deviation in float32
-  return preprocessing == "vgg" ? 2e-5 : 5e-7;   // of 256, of 1
+  if (preprocessing == "cifarnet") return 5e-6;  // TensorFlow sums mean and deviation in float32
+  return preprocessing == "vgg" ? 2e-5 : 5e-7;   // values of up to 256, of up to 1
 }
 
 void ExpectEvaluation(const nlohmann::json& entry, const std::string& preprocessing, int size,
                       int channels) {
   SCOPED_TRACE(preprocessing + " " + std::string(entry["file"]));
   const std::string bytes = ReadText(kData / "io_images" / std::string(entry["file"]));
-  LazyImage picture;
-  picture.Open(bytes, {.channels = channels});
+  LazyImage lazy_image;
+  lazy_image.Open(bytes, {.channels = channels});
   std::vector<float> out(static_cast<size_t>(size) * size * channels, NAN);
   FindPreprocessing(preprocessing)
-      .eval({.picture = picture, .height = size, .width = size, .out = out});
+      .eval({.image = lazy_image, .height = size, .width = size, .out = out});
   for (const auto& sample : entry["samples"])
     EXPECT_NEAR(out[sample[0]], float{sample[1]}, ToleranceOf(preprocessing));
   const double range = preprocessing == "vgg" ? 255 : 1;
@@ -71,7 +71,7 @@ TEST(Preprocessing, ImagenetResnetEvaluationEqualsTensorFlow) {
   }
 }
 
-// (height, width, channels) bytes that differ from place to place.
+// An image whose bytes differ from pixel to pixel.
 Image Pattern(int height, int width, int channels) {
   Image image;
   AllocateImage("test", height, width, channels, &image);
@@ -82,10 +82,10 @@ Image Pattern(int height, int width, int channels) {
 
 TEST(Preprocessing, LenetPadsWithMinusOne) {
   const Image image = Pattern(1, 3, 1);
-  LazyImage picture(image.view());
+  LazyImage lazy_image(image.view());
   std::vector<float> out(4 * 4, NAN);
-  PreprocessLenet({.picture = picture, .height = 4, .width = 4, .out = out});
-  // Three rows and one column are missing: one row and no column before, the rest behind.
+  PreprocessLenet({.image = lazy_image, .height = 4, .width = 4, .out = out});
+  // Three rows and one column are missing. One row is added before the image, the rest after it.
   for (int y = 0; y < 4; ++y) {
     for (int x = 0; x < 4; ++x) {
       EXPECT_EQ(out[y * 4 + x], y == 1 && x < 3 ? (image.pixels[x] - 128) / 128.0f : -1.0f)
@@ -94,19 +94,20 @@ TEST(Preprocessing, LenetPadsWithMinusOne) {
   }
 }
 
-TEST(Preprocessing, FlatImageIsNotDividedByZero) {
+TEST(Preprocessing, ConstantImageIsNotDividedByZero) {
   Image image;
   AllocateImage("test", 32, 32, 3, &image);
   std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{200});
   std::vector<float> out(32 * 32 * 3, NAN);
-  LazyImage picture(image.view());
-  PreprocessCifarnetEval({.picture = picture, .height = 32, .width = 32, .out = out});
+  LazyImage lazy_image(image.view());
+  PreprocessCifarnetEval({.image = lazy_image, .height = 32, .width = 32, .out = out});
   for (float v : out) EXPECT_NEAR(v, 0, 1e-3);
 }
 
-// The pixels first, as evaluation of TF-Slim has it, then the steps of each preprocessing.
-TEST(Preprocessing, GrayIsThatOfPixels) {
-  constexpr int kSide = 8;  // which is not resized
+// The reference converts pixels to gray first, as evaluation in TF-Slim does. Then it applies the
+// steps of each preprocessing.
+TEST(Preprocessing, GrayEqualsThatOfThePixels) {
+  constexpr int kSide = 8;  // input and output have the same size, so nothing is resized
   const Image image = Pattern(kSide, kSide, 3);
   std::vector<double> gray;
   double mean = 0, squares = 0;
@@ -118,10 +119,10 @@ TEST(Preprocessing, GrayIsThatOfPixels) {
   for (const double g : gray) squares += (g - mean) * (g - mean) / (kSide * kSide);
   const auto expect = [&](std::string_view name, double subtract, double divide) {
     const PreprocessingEntry& entry = FindPreprocessing(name);
-    LazyImage picture(image.view());
+    LazyImage lazy_image(image.view());
     std::vector<float> out(kSide * kSide, NAN);
     Preprocess(entry, entry.eval,
-               {.picture = picture, .height = kSide, .width = kSide, .out = out});
+               {.image = lazy_image, .height = kSide, .width = kSide, .out = out});
     for (size_t i = 0; i < out.size(); ++i)
       EXPECT_NEAR(out[i], (gray[i] - subtract) / divide, 1e-6) << name << " " << i;
   };
@@ -131,19 +132,20 @@ TEST(Preprocessing, GrayIsThatOfPixels) {
   expect("cifarnet", mean, std::sqrt(squares));
 }
 
-// Roundings are not made a pattern.
-TEST(Preprocessing, GrayOfAFlatImageIsZero) {
+// Rounding errors must not be amplified to a visible pattern.
+TEST(Preprocessing, GrayOfAConstantImageIsZero) {
   constexpr uint8_t kColor[] = {200, 100, 7};
   Image image{.height = 32, .width = 32, .channels = 3};
   for (int i = 0; i < 32 * 32 * 3; ++i) image.pixels.push_back(kColor[i % 3]);
-  LazyImage picture(image.view());
+  LazyImage lazy_image(image.view());
   std::vector<float> out(32 * 32, NAN);
   Preprocess(FindPreprocessing("cifarnet"), PreprocessCifarnetEval,
-             {.picture = picture, .height = 32, .width = 32, .out = out});
+             {.image = lazy_image, .height = 32, .width = 32, .out = out});
   for (const float v : out) EXPECT_NEAR(v, 0, 1e-3);
 }
 
-// TF-Slim's steps one after the other, each with its own picture; draws in the same order as ours.
+// Reference: TF-Slim's steps one after the other, each with an intermediate image. The draws are in
+// the same order as in DrawCifarnetDistortion().
 std::vector<float> CifarnetTrainStepByStep(const Image& image, int size, Rng rng) {
   const int rows = image.height + 8 - size;
   const int columns = image.width + 8 - size;
@@ -186,9 +188,9 @@ TEST(Preprocessing, CifarnetTrainingEqualsItsStepsOneByOne) {
       for (uint64_t record = 0; record < 50; ++record) {
         Rng rng(1, RngPurpose::kAugment, 0, record);
         std::vector<float> out(32 * 32 * channels, NAN);
-        LazyImage picture(image.view());
+        LazyImage lazy_image(image.view());
         PreprocessCifarnetTrain(
-            {.picture = picture, .height = 32, .width = 32, .out = out, .rng = &rng});
+            {.image = lazy_image, .height = 32, .width = 32, .out = out, .rng = &rng});
         const auto want =
             CifarnetTrainStepByStep(image, 32, Rng(1, RngPurpose::kAugment, 0, record));
         for (size_t i = 0; i < out.size(); ++i)
@@ -202,36 +204,35 @@ TEST(Preprocessing, CifarnetTrainingRefusesImagesThatDoNotFit) {
   const Image image = Pattern(20, 32, 3);
   Rng rng(1, RngPurpose::kAugment);
   std::vector<float> out(32 * 32 * 3);
-  LazyImage picture(image.view());
+  LazyImage lazy_image(image.view());
   EXPECT_EQ(TextOf<DataError>([&] {
               PreprocessCifarnetTrain(
-                  {.picture = picture, .height = 32, .width = 32, .out = out, .rng = &rng});
+                  {.image = lazy_image, .height = 32, .width = 32, .out = out, .rng = &rng});
             }),
             "[io.preprocessing] cifarnet: image too small: got 20x32, want at least 24x24");
 }
 
-TEST(Preprocessing, MnistKerasIsAFractionOfInk) {
+TEST(Preprocessing, MnistKerasScalesToUnitRange) {
   const Image image = Pattern(28, 28, 1);
-  LazyImage picture(image.view());
+  LazyImage lazy_image(image.view());
   std::vector<float> out(28 * 28, NAN);
-  PreprocessMnistKeras({.picture = picture, .height = 28, .width = 28, .out = out});
+  PreprocessMnistKeras({.image = lazy_image, .height = 28, .width = 28, .out = out});
   for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
 }
 
-TEST(Preprocessing, MnistKerasResizesOtherPictures) {
+TEST(Preprocessing, MnistKerasResizesImagesOfOtherSizes) {
   const Image image = Pattern(28, 28, 1);
   Image large{.height = 56, .width = 84, .channels = 1};
   for (int y = 0; y < large.height; ++y) {
     for (int x = 0; x < large.width; ++x)
       large.pixels.push_back(image.pixels[y / 2 * image.width + x / 3]);
   }
-  LazyImage picture(large.view());
+  LazyImage lazy_image(large.view());
   std::vector<float> out(28 * 28, NAN);
-  PreprocessMnistKeras({.picture = picture, .height = 28, .width = 28, .out = out});
+  PreprocessMnistKeras({.image = lazy_image, .height = 28, .width = 28, .out = out});
   for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
 }
 
-// The image of float operations: what a mirrored image looks like.
 void Mirror(FloatImage& image) {
   const FloatImage from = image;
   for (size_t i = 0; i < image.values.size(); ++i) {
@@ -242,8 +243,8 @@ void Mirror(FloatImage& image) {
   }
 }
 
-// The whole image resized, cut, mirrored, then shifted: the steps of TF-Slim's vgg_preprocessing,
-// each with its own picture.
+// Reference: the steps of TF-Slim's vgg_preprocessing, each with an intermediate image. It resizes
+// the whole image, crops, mirrors, then subtracts the means.
 std::vector<float> VggStepByStep(const Image& image, const ScaledCrop& crop, int size, float unit) {
   const FloatImage resized =
       Resize(ToFloats(image.view(), unit), crop.height, crop.width, ResizeMethod::kBilinear);
@@ -264,15 +265,15 @@ TEST(Preprocessing, VggTrainingEqualsItsStepsOneByOne) {
   const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
   Image image;
   DecodeJpeg(bytes, 3, &image);
-  LazyImage picture;
+  LazyImage lazy_image;
   std::vector<float> out(224 * 224 * 3);
   for (uint64_t record = 0; record < 12; ++record) {
     for (const bool slim : {true, false}) {
       const SideRounding rounding = slim ? SideRounding::kHalfEven : SideRounding::kTruncate;
       Rng rng(1, RngPurpose::kAugment, 0, record);
-      picture.Open(bytes, {});
+      lazy_image.Open(bytes, {});
       FindPreprocessing(slim ? "vgg" : "imagenet_resnet")
-          .train({.picture = picture, .height = 224, .width = 224, .out = out, .rng = &rng});
+          .train({.image = lazy_image, .height = 224, .width = 224, .out = out, .rng = &rng});
       Rng same(1, RngPurpose::kAugment, 0, record);
       const auto crop = DrawScaledCrop(image.height, image.width, 224, 224, rounding, same);
       const float unit = slim ? 1.0f : 1.0f / 255.0f;
@@ -283,10 +284,10 @@ TEST(Preprocessing, VggTrainingEqualsItsStepsOneByOne) {
   }
 }
 
-// The fused pass against one operation after the other on the whole, decoded image.
+// Reference for the fused pass: one operation after the other on the whole decoded image.
 std::vector<float> InceptionStepByStep(const Image& image, const InceptionDistortion& d, int size) {
   LazyImage whole(image.view());
-  FloatImage x = Resize(ToFloats(whole.Decode(d.window), 1.0f / 255.0f), size, size,
+  FloatImage x = Resize(ToFloats(whole.Decode(d.crop), 1.0f / 255.0f), size, size,
                         static_cast<ResizeMethod>(d.resize_method));
   if (d.mirrored) Mirror(x);
   AdjustBrightness(x, d.color.brightness);
@@ -300,13 +301,13 @@ TEST(Preprocessing, InceptionTrainingEqualsItsStepsOneByOne) {
   const std::string bytes = ReadText(kData / "io_images/wide_422.jpg");
   Image image;
   DecodeJpeg(bytes, 3, &image);
-  LazyImage picture;
+  LazyImage lazy_image;
   std::vector<float> out(99 * 99 * 3);
   for (uint64_t record = 0; record < 25; ++record) {
     Rng rng(1, RngPurpose::kAugment, 0, record);
-    picture.Open(bytes, {});
+    lazy_image.Open(bytes, {});
     PreprocessInceptionTrain(
-        {.picture = picture, .height = 99, .width = 99, .out = out, .rng = &rng});
+        {.image = lazy_image, .height = 99, .width = 99, .out = out, .rng = &rng});
     Rng same(1, RngPurpose::kAugment, 0, record);
     const auto d = DrawInceptionDistortion(image.height, image.width, {}, true, same);
     const std::vector<float> want = InceptionStepByStep(image, d, 99);
@@ -315,16 +316,16 @@ TEST(Preprocessing, InceptionTrainingEqualsItsStepsOneByOne) {
   }
 }
 
-TEST(Preprocessing, InceptionSlowModeUsesEveryMethodAndOrderAndStaysInRange) {
+TEST(Preprocessing, InceptionSlowModeVariesAndStaysInRange) {
   const std::string bytes = ReadText(kData / "io_images/portrait_444.jpg");
-  LazyImage picture;
+  LazyImage lazy_image;
   std::vector<float> out(31 * 31 * 3);
   std::vector<std::vector<float>> different;
   for (uint64_t record = 0; record < 40; ++record) {
     Rng rng(1, RngPurpose::kAugment, 0, record);
-    picture.Open(bytes, {});
+    lazy_image.Open(bytes, {});
     std::fill(out.begin(), out.end(), NAN);
-    PreprocessInceptionTrain({.picture = picture,
+    PreprocessInceptionTrain({.image = lazy_image,
                               .height = 31,
                               .width = 31,
                               .out = out,
@@ -337,18 +338,18 @@ TEST(Preprocessing, InceptionSlowModeUsesEveryMethodAndOrderAndStaysInRange) {
   EXPECT_EQ(different.size(), 40u);
 }
 
-TEST(Preprocessing, GrayIsDistortedInBrightnessOnly) {
+TEST(Preprocessing, InceptionDistortsOnlyTheBrightnessOfGrayImages) {
   const Image image = Pattern(40, 30, 1);
   std::vector<float> out(20 * 20, NAN);
-  LazyImage picture(image.view());
+  LazyImage lazy_image(image.view());
   Rng rng(1, RngPurpose::kAugment, 0, 3);
   PreprocessInceptionTrain(
-      {.picture = picture, .height = 20, .width = 20, .out = out, .rng = &rng});
+      {.image = lazy_image, .height = 20, .width = 20, .out = out, .rng = &rng});
   Rng same(1, RngPurpose::kAugment, 0, 3);
   const auto d = DrawInceptionDistortion(40, 30, {}, true, same);
   LazyImage again(image.view());
   FloatImage want =
-      Resize(ToFloats(again.Decode(d.window), 1.0f / 255.0f), 20, 20, ResizeMethod::kBilinear);
+      Resize(ToFloats(again.Decode(d.crop), 1.0f / 255.0f), 20, 20, ResizeMethod::kBilinear);
   if (d.mirrored) Mirror(want);
   for (size_t i = 0; i < out.size(); ++i) {
     const float value = std::clamp(want.values[i] + d.color.brightness, 0.0f, 1.0f);
@@ -359,13 +360,13 @@ TEST(Preprocessing, GrayIsDistortedInBrightnessOnly) {
 TEST(Preprocessing, VggRefusesSizesThatDoNotFit) {
   EXPECT_EQ(
       TextOf<UsageError>([] { CheckPreprocessingSize(FindPreprocessing("vgg"), 299, 299); }),
-      "[io.preprocessing] vgg: images too large for it: got 299x299, want at most 256 a side; "
-      "the crop must fit an image whose shorter side is 256");
+      "[io.preprocessing] vgg: image size too large for this preprocessing: got 299x299, want at "
+      "most 256 on each side; the crop must fit an image whose shorter side is 256");
   CheckPreprocessingSize(FindPreprocessing("vgg"), 256, 256);
   CheckPreprocessingSize(FindPreprocessing("inception"), 331, 331);
 }
 
-TEST(Preprocessing, UnknownNameListsTheTable) {
+TEST(Preprocessing, ErrorForUnknownNameListsTheNames) {
   EXPECT_THAT(TextOf<UsageError>([] { FindPreprocessing("lennet"); }),
               testing::HasSubstr("got 'lennet', want one of lenet, cifarnet"));
 }

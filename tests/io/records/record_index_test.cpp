@@ -39,7 +39,7 @@ TEST(RecordIndex, FindsEveryRecord) {
   }
 }
 
-TEST(RecordIndex, ScanCrossesWindows) {
+TEST(RecordIndex, ScansRecordsAcrossReadWindows) {
   std::vector<std::string> records;
   for (int i = 0; i < 500; ++i) records.emplace_back(static_cast<size_t>(i * 37 % 9000), 'x');
   const std::vector<uint64_t> offsets = ScanRecords(DamagedBytes{Records(records)}.Open());
@@ -47,8 +47,9 @@ TEST(RecordIndex, ScanCrossesWindows) {
   for (int i = 0; i < 500; ++i) EXPECT_EQ(offsets[i + 1] - offsets[i], records[i].size() + 16);
 }
 
-// A header that a window ends in, after each of its bytes; and behind damage the same.
-TEST(RecordIndex, ScanFindsHeadersAtTheEdgesOfWindows) {
+// The second header crosses the end of the scan's read window, split after each of its bytes. The
+// same holds for the search after a damaged first header.
+TEST(RecordIndex, FindsHeadersAtTheEdgesOfReadWindows) {
   for (size_t size = 4000; size < 4120; ++size) {
     DamagedBytes file{Records({std::string(size, 'x'), "second", "third"})};
     const std::vector<uint64_t> offsets = {0, size + 16, size + 16 + 22, file.bytes.size()};
@@ -60,8 +61,8 @@ TEST(RecordIndex, ScanFindsHeadersAtTheEdgesOfWindows) {
   }
 }
 
-// What cannot be made out becomes one record; those behind it are found again.
-TEST(RecordIndex, ScanGoesOnBehindDamageWhenAsked) {
+// The damaged bytes become one record, and the records after them are found.
+TEST(RecordIndex, ContinuesAfterDamageIfRequested) {
   const std::vector<std::string> records = {"first", "second, a little longer", "third", "fourth"};
   const std::string whole = Records(records);
   DamagedBytes file{whole};
@@ -69,7 +70,7 @@ TEST(RecordIndex, ScanGoesOnBehindDamageWhenAsked) {
   const uint64_t third = Records({records[0], records[1]}).size();
   file.FlipBit(second + 1, 5);
   EXPECT_THAT(TextOf<DataError>([&] { ScanRecords(file.Open()); }),
-              HasSubstr("train-00012: record 1 at byte 21: length crc mismatch"));
+              HasSubstr("train-00012: record 1 at byte 21: length checksum mismatch"));
   bool damaged = false;
   std::vector<uint64_t> offsets = ScanRecords(file.Open(), &damaged);
   EXPECT_TRUE(damaged);
@@ -78,20 +79,20 @@ TEST(RecordIndex, ScanGoesOnBehindDamageWhenAsked) {
   EXPECT_EQ(offsets[2], third);
   file.bytes.resize(whole.size() - 3);
   offsets = ScanRecords(file.Open(), &damaged);
-  EXPECT_EQ(offsets.size(), 5u);  // the tail is a record, which cannot be read
+  EXPECT_EQ(offsets.size(), 5u);  // the truncated tail counts as a record that cannot be read
   EXPECT_EQ(offsets.back(), file.bytes.size());
   damaged = false;
   EXPECT_EQ(ScanRecords(DamagedBytes{whole}.Open(), &damaged).size(), 5u);
   EXPECT_FALSE(damaged);
 }
 
-TEST(RecordIndex, AnEmptyShardIsOneRecordThatIsBad) {
+TEST(RecordIndex, CountsAnEmptyShardAsOneBadRecord) {
   bool damaged = false;
   EXPECT_EQ(ScanRecords(MemorySource("shard", ""), &damaged), (std::vector<uint64_t>{0, 0}));
   EXPECT_TRUE(damaged);
 }
 
-TEST(RecordIndex, DamagedShardsAreNotCached) {
+TEST(RecordIndex, DoesNotCacheDamagedShards) {
   const TemporaryFolder folder;
   RecordIndexOptions options = TwoShards(folder);
   WriteText(folder / "b", Records({"third", "", "fifth record"}).substr(0, 40));
@@ -100,19 +101,19 @@ TEST(RecordIndex, DamagedShardsAreNotCached) {
   EXPECT_EQ(FilesIn(folder.path()).size(), 2u);
 }
 
-TEST(RecordIndex, IsCachedBesideTheData) {
+TEST(RecordIndex, IsCachedNextToTheData) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
   ASSERT_EQ(FilesIn(folder.path()).size(), 3u);
-  // With the cache there the shards' content is not looked at: same size and time, other bytes.
+  // With a valid cache the shards are not read: other bytes of the same size and time go unnoticed.
   const auto time = std::filesystem::last_write_time(folder / "a");
   WriteText(folder / "a", std::string(Records({"first", "second"}).size(), 'x'));
   std::filesystem::last_write_time(folder / "a", time);
   EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
 }
 
-TEST(RecordIndex, IsOneForAllSpellingsOfTheFolder) {
+TEST(RecordIndex, IsTheSameForAllSpellingsOfTheFolder) {
   const TemporaryFolder folder;
   RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
@@ -123,7 +124,7 @@ TEST(RecordIndex, IsOneForAllSpellingsOfTheFolder) {
   EXPECT_EQ(FilesIn(folder.path()).size(), 3u);
 }
 
-TEST(RecordIndex, ChangedShardIsScannedAgain) {
+TEST(RecordIndex, ScansAChangedShardAgain) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
@@ -135,7 +136,7 @@ TEST(RecordIndex, ChangedShardIsScannedAgain) {
   EXPECT_EQ(LoadRecordIndex(options).num_records(), 6);
 }
 
-TEST(RecordIndex, DamagedCacheIsNotUsed) {
+TEST(RecordIndex, DoesNotUseADamagedCache) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
@@ -152,12 +153,12 @@ TEST(RecordIndex, DamagedCacheIsNotUsed) {
   EXPECT_EQ(ReadText(cache), whole);
 }
 
-TEST(RecordIndex, WorkDirTakesTheCacheThatTheDataFolderRefuses) {
+TEST(RecordIndex, IsCachedInWorkDirIfTheDataFolderIsReadOnly) {
   const TemporaryFolder folder;
   const TemporaryFolder work;
   RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
-  // Not even root can rename a file over a folder.
+  // A folder of the cache file's name makes writing fail, even for root.
   const std::filesystem::path cache = folder / FilesIn(folder.path())[0];
   std::filesystem::remove(cache);
   std::filesystem::create_directory(cache);
@@ -169,8 +170,8 @@ TEST(RecordIndex, WorkDirTakesTheCacheThatTheDataFolderRefuses) {
   EXPECT_EQ(std::filesystem::last_write_time(work / cache.filename().string()), written);
 }
 
-// A second look would see the damage.
-TEST(RecordIndex, IsKeptInMemoryWhereNoFileCanBeWritten) {
+// The shard is damaged after the first load; a second scan would notice it.
+TEST(RecordIndex, IsKeptInMemoryIfNoFileCanBeWritten) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
@@ -187,7 +188,7 @@ TEST(RecordIndex, IsKeptInMemoryWhereNoFileCanBeWritten) {
   EXPECT_THROW(LoadRecordIndex(options), DataError);
 }
 
-TEST(RecordIndex, DamagedShardsAreNamed) {
+TEST(RecordIndex, NamesTheDamagedShard) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
   const auto error = [&] { return TextOf<DataError>([&] { LoadRecordIndex(options); }); };
@@ -196,7 +197,7 @@ TEST(RecordIndex, DamagedShardsAreNamed) {
   WriteText(folder / "a", Records({"first", "second"}).substr(0, 40));
   EXPECT_THAT(error(), HasSubstr("/a: record 1 at byte 21: truncated record: got 19 bytes"));
   WriteText(folder / "a", "These are not records at all.");
-  EXPECT_THAT(error(), HasSubstr("/a: record 0 at byte 0: length crc mismatch"));
+  EXPECT_THAT(error(), HasSubstr("/a: record 0 at byte 0: length checksum mismatch"));
 }
 
 }  // namespace

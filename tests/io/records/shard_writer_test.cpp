@@ -17,7 +17,7 @@ ShardPlan Plan(const TemporaryFolder& folder) {
           .stem = "train-",
           .suffix = ".tfrecord",
           .starts = {0, 2, 4, 5},
-          .recipe = "five numbers",
+          .build_description = "five numbers",
           .threads = 2};
 }
 
@@ -29,7 +29,7 @@ std::vector<std::string> ReadRecords(const std::filesystem::path& path) {
   return records;
 }
 
-TEST(ShardWriter, WritesEachShardWhole) {
+TEST(ShardWriter, WritesEveryShardAndReportsProgress) {
   const TemporaryFolder folder;
   ShardPlan plan = Plan(folder);
   std::vector<int64_t> reports;
@@ -45,7 +45,7 @@ TEST(ShardWriter, WritesEachShardWhole) {
   EXPECT_EQ(reports.back(), 5);
 }
 
-TEST(ShardWriter, GoesOnWithTheShardsThatAreMissing) {
+TEST(ShardWriter, ContinuesWithTheMissingShards) {
   const TemporaryFolder folder;
   const ShardPlan plan = Plan(folder);
   const auto fail_at_4 = [](int64_t i) {
@@ -53,12 +53,12 @@ TEST(ShardWriter, GoesOnWithTheShardsThatAreMissing) {
     return std::to_string(i);
   };
   EXPECT_THAT(TextOf<DataError>([&] { WriteShards(plan, fail_at_4); }),
-              HasSubstr("[test] image 4; it is the first of 1 that could not be made"));
+              HasSubstr("[test] image 4; this is the first of 1 examples that could not be made"));
   EXPECT_FALSE(std::filesystem::exists(ShardPath(plan, 2)));
-  WriteText(folder / "out/.train-00002-of-00003.tfrecord.host-1-2.tmp", "of a killed run");
+  WriteText(folder / "out/.train-00002-of-00003.tfrecord.host-1-2.tmp", "left by a killed run");
   std::set<int64_t> made;
   WriteShards(plan, [&](int64_t i) {
-    made.insert(i);  // the last shard only: one thread
+    made.insert(i);  // only the last shard is missing, so one thread runs this
     return std::to_string(i);
   });
   EXPECT_THAT(made, ElementsAre(4));
@@ -66,7 +66,7 @@ TEST(ShardWriter, GoesOnWithTheShardsThatAreMissing) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out/.train-00002-of-00003.tfrecord.host-1-2.tmp"));
 }
 
-TEST(ShardWriter, LeavesOutAsManyAsItMay) {
+TEST(ShardWriter, LeavesOutFailedExamplesUpToTheLimit) {
   const TemporaryFolder folder;
   ShardPlan plan = Plan(folder);
   const auto fail_at_1_and_3 = [](int64_t i) {
@@ -75,7 +75,7 @@ TEST(ShardWriter, LeavesOutAsManyAsItMay) {
   };
   plan.max_bad = 1;
   EXPECT_THAT(TextOf<DataError>([&] { WriteShards(plan, fail_at_1_and_3); }),
-              HasSubstr("the first of 2 that could not be made"));
+              HasSubstr("the first of 2 examples that could not be made"));
   plan.max_bad = 2;
   WriteShards(plan, fail_at_1_and_3);
   std::vector<std::string> written;
@@ -87,25 +87,24 @@ TEST(ShardWriter, LeavesOutAsManyAsItMay) {
   plan.max_bad = 5;
   const auto fail = [](int64_t) -> std::string { throw DataError("[test] no image"); };
   EXPECT_THAT(TextOf<DataError>([&] { WriteShards(plan, fail); }),
-              HasSubstr("nothing in it could be made; use fewer shards"));
+              HasSubstr("examples could be made; use fewer shards"));
 }
 
-TEST(ShardWriter, ShardsOfAnotherBuildAreRefused) {
+TEST(ShardWriter, RefusesShardsOfAnotherBuild) {
   const TemporaryFolder folder;
   ShardPlan plan = Plan(folder);
   const auto make = [](int64_t i) { return std::to_string(i); };
   WriteShards(plan, make);
-  plan.recipe = "other numbers";
+  plan.build_description = "other numbers";
   EXPECT_THAT(TextOf<UsageError>([&] { WriteShards(plan, make); }),
-              HasSubstr("holds train-* of another build: got shards that were not made by 'other "
-                        "numbers'"));
+              HasSubstr("holds train-* of another build: want shards made from 'other numbers'"));
   const TemporaryFolder foreign;
   plan.folder = foreign.path();
   WriteText(foreign / "train-00000-of-00009", "x");
   EXPECT_THAT(TextOf<UsageError>([&] { WriteShards(plan, make); }), HasSubstr("another build"));
 }
 
-TEST(ShardWriter, MoreShardsThanImagesAreRefused) {
+TEST(ShardWriter, RefusesMoreShardsThanImages) {
   const TemporaryFolder folder;
   ShardPlan plan = Plan(folder);
   plan.starts = {0, 1, 1};
@@ -113,10 +112,10 @@ TEST(ShardWriter, MoreShardsThanImagesAreRefused) {
               HasSubstr("more shards than images: got 1 images for 2 shards"));
 }
 
-// numpy.linspace(a, b, n + 1).astype(int) of TF-Slim's tool, for 8 threads.
-TEST(ShardWriter, PartsAreSlims) {
-  EXPECT_THAT(LinearParts(0, 10, 4), ElementsAre(0, 2, 5, 7, 10));
-  EXPECT_THAT(LinearParts(7, 10, 2), ElementsAre(7, 8, 10));
+// The bounds come from numpy.linspace(a, b, n + 1).astype(int) in TF-Slim's tool, with 8 threads.
+TEST(ShardWriter, DividesExamplesAsTfSlimDoes) {
+  EXPECT_THAT(LinspaceBounds(0, 10, 4), ElementsAre(0, 2, 5, 7, 10));
+  EXPECT_THAT(LinspaceBounds(7, 10, 2), ElementsAre(7, 8, 10));
   const std::vector<int64_t> train = ShardStarts(1281167, 1024);
   ASSERT_EQ(train.size(), 1025u);
   EXPECT_EQ(train[128], 160145);
@@ -125,14 +124,14 @@ TEST(ShardWriter, PartsAreSlims) {
   EXPECT_THAT(ShardStarts(10, 2), ElementsAre(0, 5, 10));
 }
 
-TEST(ParallelFor, DoesEachPieceOnce) {
+TEST(ParallelFor, RunsEachItemOnce) {
   std::vector<std::atomic<int>> counts(1000);
   ParallelFor(1000, 4, [&](int64_t i) { ++counts[static_cast<size_t>(i)]; });
   for (const auto& count : counts) EXPECT_EQ(count, 1);
   ParallelFor(0, 4, [](int64_t) { FAIL(); });
 }
 
-TEST(ParallelFor, ThrowsTheErrorOfTheFirstPiece) {
+TEST(ParallelFor, ThrowsTheErrorOfTheFirstItem) {
   EXPECT_EQ(TextOf<DataError>(
                 [] { ParallelFor(100, 3, [](int64_t i) { throw DataError(std::to_string(i)); }); }),
             "0");

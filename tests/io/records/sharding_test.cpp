@@ -10,21 +10,22 @@
 namespace carole::io {
 namespace {
 
-// The places of an epoch that all ranks together visit, batch after batch, from `position` on.
+// Returns the positions that all ranks together visit in one epoch, batch after batch, from
+// `position` on.
 std::vector<int64_t> Visit(int64_t num_records, int64_t local_batch, int size,
                            int64_t position = 0) {
-  std::vector<int64_t> places;
+  std::vector<int64_t> visited;
   for (DataPosition at{3, position}; at.epoch == 3;) {
     DataPosition next;
     for (int rank = 0; rank < size; ++rank) {
       const Sharing sharing{num_records, local_batch, rank, size};
       const BatchShare share = ShareOf(sharing, at.epoch, at.position);
-      for (int64_t row = 0; row < share.valid; ++row) places.push_back(share.PlaceOf(row));
-      next = After(sharing, share);
+      for (int64_t row = 0; row < share.valid; ++row) visited.push_back(share.PositionOf(row));
+      next = PositionAfter(sharing, share);
     }
     at = next;
   }
-  return places;
+  return visited;
 }
 
 TEST(Sharding, AllRanksTogetherSeeEachRecordOnceInOrder) {
@@ -40,7 +41,7 @@ TEST(Sharding, AllRanksTogetherSeeEachRecordOnceInOrder) {
   }
 }
 
-TEST(Sharding, GoesOnAtAnyPosition) {
+TEST(Sharding, ContinuesAtAnyPosition) {
   for (int64_t position = 0; position < 50; ++position) {
     std::vector<int64_t> rest(50 - position);
     std::iota(rest.begin(), rest.end(), position);
@@ -49,24 +50,24 @@ TEST(Sharding, GoesOnAtAnyPosition) {
 }
 
 TEST(Sharding, ShortBatchRepeatsItsOwnSamples) {
-  // 10 records, 2 ranks x 3: the second global batch holds places 6..9, so rank 1 has one valid
-  // row.
+  // 10 records, 2 ranks with local batch 3: the second global batch has the positions 6 to 9, so
+  // rank 1 has one valid row.
   const Sharing sharing{.num_records = 10, .local_batch = 3, .rank = 1, .size = 2};
   const BatchShare share = ShareOf(sharing, 0, 6);
   EXPECT_EQ(share.global_valid, 4);
   EXPECT_EQ(share.valid, 1);
   EXPECT_EQ(share.first, 9);
-  EXPECT_EQ(share.PlaceOf(0), 9);
-  EXPECT_EQ(share.PlaceOf(1), 6);
-  EXPECT_EQ(share.PlaceOf(2), 7);
-  EXPECT_EQ(After(sharing, share), (DataPosition{1, 0}));
+  EXPECT_EQ(share.PositionOf(0), 9);
+  EXPECT_EQ(share.PositionOf(1), 6);
+  EXPECT_EQ(share.PositionOf(2), 7);
+  EXPECT_EQ(PositionAfter(sharing, share), (DataPosition{1, 0}));
 }
 
 TEST(Sharding, RankWithoutValidRowsStillHasSamples) {
   const BatchShare share =
       ShareOf({.num_records = 2, .local_batch = 3, .rank = 3, .size = 4}, 0, 0);
   EXPECT_EQ(share.valid, 0);
-  for (int64_t row = 0; row < 3; ++row) EXPECT_LT(share.PlaceOf(row), 2);
+  for (int64_t row = 0; row < 3; ++row) EXPECT_LT(share.PositionOf(row), 2);
 }
 
 std::vector<int64_t> Order(int64_t num_records, uint64_t seed, int64_t epoch) {
@@ -88,8 +89,8 @@ TEST(EpochOrder, IsAPermutationKeyedBySeedAndEpoch) {
 }
 
 TEST(EpochOrder, AllPermutationsAreEquallyLikely) {
-  // 24 permutations of 4 records, 24000 epochs: each 1000 times, deviation 31; 200 is more than six
-  // of those.
+  // There are 24 permutations of 4 records. In 24000 epochs each is expected 1000 times with a
+  // standard deviation of 31. The tolerance of 200 is more than six of those.
   std::vector<int> count(4 * 4 * 4 * 4);
   for (int64_t epoch = 0; epoch < 24000; ++epoch) {
     const auto order = Order(4, 7, epoch);
@@ -104,7 +105,7 @@ TEST(EpochOrder, AllPermutationsAreEquallyLikely) {
   EXPECT_EQ(seen, 24);
 }
 
-TEST(EpochOrder, BlocksStayWithinTheirWindow) {
+TEST(EpochOrder, BlockShuffleKeepsBlocksWithinTheirWindow) {
   constexpr int64_t kBlock = 8;
   const OrderOptions options{.shuffle = true, .block_records = kBlock, .seed = 3};
   constexpr int64_t kRecords = 1003;
@@ -114,25 +115,26 @@ TEST(EpochOrder, BlocksStayWithinTheirWindow) {
   int64_t neighbors = 0;
   for (int64_t begin = 0; begin < kRecords; begin += options.window_records()) {
     const int64_t end = std::min(begin + options.window_records(), kRecords);
-    std::set<int64_t> runs;
-    for (int64_t place = begin; place < end; ++place) {
-      ++seen[order[place]];
-      runs.insert(order[place] / kBlock);
-      if (place > begin) neighbors += order[place] == order[place - 1] + 1;
+    std::set<int64_t> blocks;
+    for (int64_t position = begin; position < end; ++position) {
+      ++seen[order[position]];
+      blocks.insert(order[position] / kBlock);
+      if (position > begin) neighbors += order[position] == order[position - 1] + 1;
     }
-    // One more where the last, short run moves the borders of the windows.
-    EXPECT_LE(runs.size(), size_t{OrderOptions::kRunsOfWindow + 1});
-    firsts.insert(*runs.begin());
+    // A window has one block more if the last, short block shifted its borders.
+    EXPECT_LE(blocks.size(), size_t{OrderOptions::kBlocksPerWindow + 1});
+    firsts.insert(*blocks.begin());
   }
   for (int count : seen) EXPECT_EQ(count, 1);
-  EXPECT_LT(neighbors, 40);  // records of a window are in no order
+  EXPECT_LT(neighbors, 40);  // the records of a window are not in order
   const EpochOrder next(kRecords, options, 3);
   int64_t same = 0;
-  for (int64_t place = 0; place < kRecords; ++place) same += order[place] == next[place];
+  for (int64_t position = 0; position < kRecords; ++position)
+    same += order[position] == next[position];
   EXPECT_LT(same, 30);
 }
 
-TEST(EpochOrder, WithoutShuffleIsTheOrderOfTheFiles) {
+TEST(EpochOrder, WithoutShuffleIsTheOrderInTheFiles) {
   const EpochOrder order(5, {.seed = 1}, 2);
   for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(order[i], i);
 }

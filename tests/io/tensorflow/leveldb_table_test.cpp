@@ -33,15 +33,15 @@ std::string ErrorOf(const std::string& bytes) {
   return TextOf<DataError>([&] { ReadTable(bytes); });
 }
 
-// A table of one block, given with its kind, and an index that points to it.
-std::string TableOfBlock(std::string block, char kind) {
+// Makes a table of one block with the given compression type, and an index that points to it.
+std::string TableOfBlock(std::string block, char compression_type) {
   const auto size = static_cast<char>(block.size());
   const auto seal = [](std::string bytes, char compression) {
     bytes.push_back(compression);
-    AppendLittle(bytes, MaskedCrc32c(bytes));
+    AppendLittleEndian(bytes, MaskedCrc32c(bytes));
     return bytes;
   };
-  std::string bytes = seal(std::move(block), kind);
+  std::string bytes = seal(std::move(block), compression_type);
   const auto index_offset = static_cast<char>(bytes.size());
   const std::string index = FromHex("00 01 02 7a 00") + size + FromHex("00000000 01000000");
   bytes += seal(index, 0);
@@ -50,7 +50,7 @@ std::string TableOfBlock(std::string block, char kind) {
   return bytes + footer + std::string(kTableMagic);
 }
 
-TEST(Table, ComesBackAsWritten) {
+TEST(LeveldbTable, RoundTripIsExact) {
   EXPECT_EQ(ReadTable(WriteTable({})), Entries{});
   Entries entries{{"", "header"}, {"a", ""}, {std::string("a\0b", 3), "nul"}, {"\xff", "last"}};
   for (int i = 0; i < 1000; ++i) entries[fmt::format("net/conv{:04}/weights", i)] = "v";
@@ -59,12 +59,12 @@ TEST(Table, ComesBackAsWritten) {
   EXPECT_EQ(ReadTable(WriteTable(entries)), entries);
 }
 
-TEST(Table, SharesPrefixes) {
+TEST(LeveldbTable, SharesPrefixes) {
   const std::string bytes = WriteTable({{"net/a", "1"}, {"net/b", "2"}});
   EXPECT_EQ(ToHex(bytes.substr(0, 14)), "000501" + ToHex("net/a1") + "040101" + ToHex("b2"));
 }
 
-TEST(Table, RefusesKeysOutOfOrder) {
+TEST(LeveldbTable, WriterRefusesKeysOutOfOrder) {
   std::string bytes;
   MemorySink sink(&bytes);
   LeveldbTableWriter writer(sink);
@@ -73,26 +73,26 @@ TEST(Table, RefusesKeysOutOfOrder) {
   EXPECT_THROW(writer.Add("b", ""), InternalError);
 }
 
-TEST(Table, NamesDamage) {
+TEST(LeveldbTable, ErrorsDescribeTheDamage) {
   DamagedBytes table{WriteTable({{"key", "value"}})};
   DamagedBytes flipped = table;
   flipped.FlipBit(5);
-  EXPECT_THAT(ErrorOf(flipped.bytes), HasSubstr("t.index: block at byte 0: crc mismatch"));
+  EXPECT_THAT(ErrorOf(flipped.bytes), HasSubstr("t.index: block at byte 0: checksum mismatch"));
   DamagedBytes cut = table;
   cut.ShrinkSize(1);
-  EXPECT_THAT(ErrorOf(cut.bytes), HasSubstr("does not end as a table does"));
-  EXPECT_THAT(ErrorOf("short"), HasSubstr("5 bytes are too few"));
+  EXPECT_THAT(ErrorOf(cut.bytes), HasSubstr("does not end with a table's magic number"));
+  EXPECT_THAT(ErrorOf("short"), HasSubstr("too short for a table: got 5 bytes"));
   EXPECT_THAT(ErrorOf(table.bytes.substr(9)), HasSubstr("in a file of"));
 }
 
-// Each key could share all of the one before: much memory for a small file.
-TEST(Table, RefusesKeysLongerThanAnyName) {
+// Each key may share all bytes of the previous one, so a small file could take much memory.
+TEST(LeveldbTable, RefusesKeysLongerThanAnyName) {
   EXPECT_EQ(ReadTable(WriteTable({{std::string(65536, 'k'), "v"}})).size(), 1);
   EXPECT_THAT(ErrorOf(WriteTable({{std::string(65537, 'k'), "v"}})),
               HasSubstr("a key of more than 65536 bytes"));
 }
 
-TEST(Table, EveryFlippedBitIsSeenOrHarmless) {
+TEST(LeveldbTable, FlippedBitsAreDetectedOrHarmless) {
   const Entries entries{{"a", "first"}, {"ab", "second"}, {"c", "third"}};
   const std::string bytes = WriteTable(entries);
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
@@ -105,7 +105,7 @@ TEST(Table, EveryFlippedBitIsSeenOrHarmless) {
   }
 }
 
-TEST(Table, RefusesWhatABlockCannotHold) {
+TEST(LeveldbTable, RefusesMalformedBlocks) {
   EXPECT_THAT(ErrorOf(TableOfBlock(FromHex("00 7f 00 61 00000000 01000000"), 0)),
               HasSubstr("damaged block"));  // a key of 127 bytes
   EXPECT_THAT(ErrorOf(TableOfBlock(FromHex("00 01 00 61 00000000 ffffffff"), 0)),
@@ -113,10 +113,10 @@ TEST(Table, RefusesWhatABlockCannotHold) {
   EXPECT_THAT(ErrorOf(TableOfBlock(FromHex("05 01 00 61 00000000 01000000"), 0)),
               HasSubstr("damaged block"));  // shares 5 bytes with no key
   EXPECT_THAT(ErrorOf(TableOfBlock("", 0)), HasSubstr("damaged block"));
-  EXPECT_THAT(ErrorOf(TableOfBlock("abcd", 7)), HasSubstr("compression 7"));
+  EXPECT_THAT(ErrorOf(TableOfBlock("abcd", 7)), HasSubstr("compression: got 7"));
 }
 
-TEST(Table, ReadsSnappy) {
+TEST(LeveldbTable, ReadsSnappy) {
   // 23 bytes: the key a, its value "abcabcabcabc" as a literal and a copy, one restart.
   const std::string block = FromHex("18 18 00010c61 616263 15 03 1c 0000000001000000");
   const std::string plain = FromHex("00010c61") + "abcabcabcabc" + FromHex("0000000001000000");
@@ -124,7 +124,7 @@ TEST(Table, ReadsSnappy) {
   EXPECT_EQ(ReadTable(TableOfBlock(block, 1)), (Entries{{"a", "abcabcabcabc"}}));
 }
 
-TEST(Snappy, LongLiteralsAndFarCopies) {
+TEST(Snappy, ReadsLongLiteralsAndFarCopies) {
   const std::string text(300, 'q');
   EXPECT_EQ(UncompressSnappy(FromHex("ac02 f4 2b01") + text), text);
   EXPECT_EQ(UncompressSnappy(FromHex("08 0c") + "abcd" + FromHex("0e 0400")), "abcdabcd");
@@ -135,14 +135,14 @@ TEST(Snappy, RefusesDamage) {
   const auto error = [](std::string_view hex) {
     return TextOf<DataError>([&] { UncompressSnappy(FromHex(hex)); });
   };
-  EXPECT_THAT(error("ffffffff0f 00"), HasSubstr("claims to be larger"));
-  EXPECT_THAT(error("ffffffffff"), HasSubstr("length is no number"));
-  EXPECT_THAT(error("04 0c6162"), HasSubstr("ends early"));
-  EXPECT_THAT(error("04 0061 0105"), HasSubstr("grows beyond"));
+  EXPECT_THAT(error("ffffffff0f 00"), HasSubstr("declares a length that it cannot reach"));
+  EXPECT_THAT(error("ffffffffff"), HasSubstr("malformed length"));
+  EXPECT_THAT(error("04 0c6162"), HasSubstr("is truncated"));
+  EXPECT_THAT(error("04 0061 0105"), HasSubstr("exceeds its declared length"));
   EXPECT_THAT(error("05 0061 0105"), HasSubstr("from before"));
   EXPECT_THAT(error("05 0061 0100"), HasSubstr("from before"));
-  EXPECT_THAT(error("04 0061"), HasSubstr("shorter than its length"));
-  EXPECT_THAT(error("01 046162"), HasSubstr("grows beyond"));
+  EXPECT_THAT(error("04 0061"), HasSubstr("shorter than its declared length"));
+  EXPECT_THAT(error("01 046162"), HasSubstr("exceeds its declared length"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Checkpoints that TensorFlow wrote (tests/data/tf_checkpoints/write_fixtures.py) and damaged ones.
+// Reads checkpoints that TensorFlow wrote (tests/data/tf_checkpoints/write_fixtures.py), and
+// damaged ones.
 #include "io/tensorflow/tf_checkpoint.h"
 
 #include <limits>
@@ -18,7 +19,7 @@ using testing::HasSubstr;
 
 const std::string kFolder = TestData() + "/tf_checkpoints/";
 
-std::vector<float> ReadValues(const WeightsReader& reader, const std::string& name) {
+std::vector<float> ReadValues(const WeightsSource& reader, const std::string& name) {
   std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
   reader.Read(name, values);
   return values;
@@ -32,15 +33,15 @@ std::vector<float> Values(const Shape& shape, float first) {
   return values;
 }
 
-void ExpectTensor(const WeightsReader& reader, const std::string& name, const Shape& shape,
+void ExpectTensor(const WeightsSource& reader, const std::string& name, const Shape& shape,
                   float first) {
   ASSERT_TRUE(reader.Has(name)) << name;
   EXPECT_EQ(reader.shape(name), shape) << name;
   EXPECT_EQ(ReadValues(reader, name), Values(shape, first)) << name;
 }
 
-// What both formats' files hold.
-void ExpectCommonTensors(const WeightsReader& reader) {
+// The tensors that the fixtures of both formats hold.
+void ExpectCommonTensors(const WeightsSource& reader) {
   ExpectTensor(reader, "net/conv1/weights", {3, 3, 2, 4}, 1);
   ExpectTensor(reader, "net/conv1/weights/Momentum", {3, 3, 2, 4}, -1);
   ExpectTensor(reader, "net/conv1/BatchNorm/beta", {4}, 2);
@@ -54,9 +55,9 @@ void ExpectCommonTensors(const WeightsReader& reader) {
   EXPECT_EQ(reader.type("types/half"), "float16");
   EXPECT_EQ(reader.step(), 3'000'000'017);
   EXPECT_FALSE(reader.Has("types/int32"));
-  EXPECT_THAT(reader.left_out(), Contains("types/string string [3]"));
-  EXPECT_THAT(reader.left_out(), Contains("types/bool bool [3]"));
-  EXPECT_THAT(reader.left_out(), Contains("global_step int64 []"));
+  EXPECT_THAT(reader.other_tensors(), Contains("types/string string [3]"));
+  EXPECT_THAT(reader.other_tensors(), Contains("types/bool bool [3]"));
+  EXPECT_THAT(reader.other_tensors(), Contains("global_step int64 []"));
 }
 
 TEST(TfCheckpoint, ReadsV2) {
@@ -110,7 +111,7 @@ std::span<const char> BytesOf(const auto& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
 }
 
-TEST(TfCheckpoint, IsFoundInACopiedFolderAndInFormV1) {
+TEST(TfCheckpoint, IsFoundInACopiedFolderAndInV1) {
   TemporaryFolder folder;
   std::filesystem::copy(kFolder + "v1.ckpt", folder / "model.ckpt-7");
   WriteText(folder / "checkpoint", "model_checkpoint_path: \"/gone/model.ckpt-7\"\n");
@@ -119,10 +120,10 @@ TEST(TfCheckpoint, IsFoundInACopiedFolderAndInFormV1) {
   std::filesystem::remove(folder / "model.ckpt-7");
   EXPECT_THAT([&] { FindTfCheckpoint(folder.path()); },
               ThrowsMessage<DataError>(HasSubstr("checkpoint: names " + (folder / "model.ckpt-7") +
-                                                 ", which is not there: copy its files too")));
+                                                 ", which does not exist; copy its files too")));
 }
 
-TEST(TfCheckpoint, StepIsOneThatARunCanBeAt) {
+TEST(TfCheckpoint, RefusesAStepOutOfRange) {
   TemporaryFolder folder;
   for (const int64_t bad : {int64_t{-3}, std::numeric_limits<int64_t>::max()}) {
     const std::vector<int64_t> step{bad};
@@ -133,7 +134,7 @@ TEST(TfCheckpoint, StepIsOneThatARunCanBeAt) {
   }
 }
 
-TEST(TfCheckpoint, ComesBackAsWritten) {
+TEST(TfCheckpoint, RoundTripIsExact) {
   TemporaryFolder folder;
   const std::vector<float> weights = Values({3, 3, 2, 4}, 1), scalar{0.5f};
   const std::vector<int64_t> step{5'000'000'000};
@@ -149,7 +150,7 @@ TEST(TfCheckpoint, ComesBackAsWritten) {
   EXPECT_EQ(reader->step(), 5'000'000'000);
 }
 
-TEST(TfCheckpoint, WritesTheBytesThatTensorFlowWrites) {
+TEST(TfCheckpoint, WritesTheSameBytesAsTensorFlow) {
   TemporaryFolder folder;
   const auto original = OpenWeights(kFolder + "sharded.ckpt");
   const std::vector<float> a = ReadValues(*original, "net/a/weights");
@@ -160,14 +161,14 @@ TEST(TfCheckpoint, WritesTheBytesThatTensorFlowWrites) {
             "model_checkpoint_path: \"m\"\nall_model_checkpoint_paths: \"m\"\n");
 }
 
-TEST(TfProto, OrdersPartsAsTensorFlowDoes) {
+TEST(TfProto, EncodesSliceKeysAsTensorFlowDoes) {
   EXPECT_EQ(ToHex(EncodeSliceKey("w", {{0, -1}, {3, 130}})), "007700010102807f83c082");
   EXPECT_EQ(ToHex(EncodeSliceKey("", {{63, 64}, {8191, 8192}, {-65, int64_t{1} << 40}})),
             "0000010103bfc040dfffe020003fbffd0000000000");
 }
 
-// V2 from memory; index and data as given.
-std::unique_ptr<WeightsReader> Parse(const std::string& index, const std::string& data) {
+// Opens a V2 checkpoint in memory.
+std::unique_ptr<WeightsSource> Parse(const std::string& index, const std::string& data) {
   return ParseTfCheckpoint(
       "m", std::make_unique<MemorySource>("m.index", index), [data](int64_t shard, int64_t) {
         return std::make_unique<MemorySource>(fmt::format("m.{}", shard), data);
@@ -185,7 +186,7 @@ std::string IndexOf(const TfBundleEntry& entry, int64_t num_shards = 1) {
   return bytes;
 }
 
-TEST(TfCheckpoint, RefusesPlacesThatCannotBe) {
+TEST(TfCheckpoint, RefusesImpossibleShapesAndLocations) {
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
   const TfBundleEntry good{.type = TfType::kFloat, .dims = {2}, .size = 8};
   const std::string data(16, '\0');
@@ -195,26 +196,29 @@ TEST(TfCheckpoint, RefusesPlacesThatCannotBe) {
     return TextOf<DataError>([&] { Parse(IndexOf(entry), data); });
   };
   EXPECT_NO_THROW(Parse(IndexOf(good), data));
-  EXPECT_THAT(error([](auto& e) { e.dims = {kHuge}; }), HasSubstr("no tensor has the sizes"));
-  EXPECT_THAT(error([](auto& e) { e.dims = {1 << 30, 1 << 30, 1 << 30}; }), HasSubstr("sizes"));
-  EXPECT_THAT(error([](auto& e) { e.dims = {-2}; }), HasSubstr("sizes -2"));
-  EXPECT_THAT(error([](auto& e) { e.dims = {1 << 30}; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.size = kHuge; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.size = -8; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.offset = 9; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.offset = kHuge; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.offset = -1; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.shard = 1; }), HasSubstr("cannot be"));
-  EXPECT_THAT(error([](auto& e) { e.shard = -1; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.dims = {kHuge}; }), HasSubstr("invalid shape"));
+  EXPECT_THAT(error([](auto& e) {
+                e.dims = {1 << 30, 1 << 30, 1 << 30};
+              }),
+              HasSubstr("invalid shape"));
+  EXPECT_THAT(error([](auto& e) { e.dims = {-2}; }), HasSubstr("invalid shape: got [-2]"));
+  EXPECT_THAT(error([](auto& e) { e.dims = {1 << 30}; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.size = kHuge; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.size = -8; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.offset = 9; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.offset = kHuge; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.offset = -1; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.shard = 1; }), HasSubstr("impossible location"));
+  EXPECT_THAT(error([](auto& e) { e.shard = -1; }), HasSubstr("impossible location"));
   // Two tensors of 12 bytes in a file of 16.
   EXPECT_THAT(error([](auto& e) { e = {.type = TfType::kFloat, .dims = {3}, .size = 12}; }),
-              HasSubstr("cannot be"));
+              HasSubstr("impossible location"));
   EXPECT_THAT(TextOf<DataError>([&] { Parse(IndexOf(good, kHuge), data); }),
-              HasSubstr("data files: want 1"));
+              HasSubstr("data files: got 9223372036854775807, want 1"));
   EXPECT_THAT(TextOf<DataError>([&] { Parse(IndexOf(good, 0), data); }), HasSubstr("data files"));
 }
 
-TEST(TfCheckpoint, RefusesPartsThatMakeNoWhole) {
+TEST(TfCheckpoint, RefusesSlicesThatDoNotCoverTheTensor) {
   const auto error = [&](const TfSlice& slice) {
     std::string bytes;
     MemorySink sink(&bytes);
@@ -222,7 +226,7 @@ TEST(TfCheckpoint, RefusesPartsThatMakeNoWhole) {
     const TfBundleEntry part{.type = TfType::kFloat, .size = 4 * slice[0].length};
     writer.Add("", SerializeBundleHeader({.num_shards = 1}));
     writer.Add(EncodeSliceKey("w", slice), SerializeBundleEntry(part));
-    // A tensor of 2 elements whose one part is {start, length}.
+    // A tensor of 2 elements whose only slice is {start, length}.
     const std::string entry = FromHex("0801 1204 1202 0802 3a06 0a04 08") +
                               static_cast<char>(slice[0].start) + FromHex("10") +
                               static_cast<char>(slice[0].length);
@@ -230,22 +234,21 @@ TEST(TfCheckpoint, RefusesPartsThatMakeNoWhole) {
     writer.Finish();
     return TextOf<DataError>([&] { Parse(bytes, std::string(16, '\0')); });
   };
-  EXPECT_THAT(error({{0, 1}}), HasSubstr("its parts have 1 elements of 2"));
+  EXPECT_THAT(error({{0, 1}}), HasSubstr("slices are missing: got 1 elements, want 2"));
   EXPECT_THAT(error({{1, 2}}), HasSubstr("lies outside"));
   EXPECT_THAT(error({{0, 3}}), HasSubstr("lies outside"));
 }
 
-// In the data of v2.ckpt truth values and, at the end, integers and strings are not read.
+// The bytes of v2.ckpt's data that are not read: booleans and, at the end, integers and strings.
 constexpr size_t kUnreadEnd = 8 + 17, kUnread = 3 + kUnreadEnd;
 
-// Reads everything there is.
-void ReadAllOf(const WeightsReader& reader) {
+// Reads the step and all tensors.
+void ReadAllOf(const WeightsSource& reader) {
   reader.step();
   for (const std::string& name : reader.names()) ReadValues(reader, name);
 }
 
-// Damages each byte in turn: reading succeeds or throws DataError, and nothing else. Returns how
-// often it threw.
+// Damages each byte in turn. Reading must succeed or throw DataError. Returns how often it threw.
 template <typename Read>
 size_t CountRefused(const std::string& bytes, Read&& read) {
   size_t refused = 0;
@@ -261,11 +264,11 @@ size_t CountRefused(const std::string& bytes, Read&& read) {
   return refused;
 }
 
-TEST(TfCheckpoint, SeesFlippedBytes) {
+TEST(TfCheckpoint, DetectsFlippedBits) {
   const std::string index = ReadText(kFolder + "v2.ckpt.index");
   const std::string data = ReadText(kFolder + "v2.ckpt.data-00000-of-00001");
   ReadAllOf(*Parse(index, data));
-  // Nobody looks at the footer's padding and at the empty block of filters.
+  // The padding of the footer and the empty metaindex block are not read.
   constexpr size_t kUnused = 40 + 13;
   EXPECT_GE(CountRefused(index, [&](const std::string& b) { ReadAllOf(*Parse(b, data)); }),
             index.size() - kUnused);
@@ -279,7 +282,7 @@ TEST(TfCheckpoint, SeesFlippedBytes) {
             v1.size() - kUnused);
 }
 
-TEST(TfCheckpoint, SeesTruncation) {
+TEST(TfCheckpoint, DetectsTruncation) {
   const std::string index = ReadText(kFolder + "v2.ckpt.index");
   const std::string data = ReadText(kFolder + "v2.ckpt.data-00000-of-00001");
   const std::string v1 = ReadText(kFolder + "v1.ckpt");
@@ -293,14 +296,14 @@ TEST(TfCheckpoint, SeesTruncation) {
         << size;
 }
 
-TEST(TfCheckpoint, NamesAMissingDataFile) {
+TEST(TfCheckpoint, ErrorNamesAMissingDataFile) {
   TemporaryFolder folder;
   std::filesystem::copy(kFolder + "v2.ckpt.index", folder / "v2.ckpt.index");
   EXPECT_THAT(TextOf<DiskError>([&] { OpenWeights(folder / "v2.ckpt"); }),
               HasSubstr("v2.ckpt.data-00000-of-00001"));
 }
 
-TEST(TfCheckpoint, V1RefusesAnotherNumberOfValues) {
+TEST(TfCheckpoint, V1RefusesAWrongNumberOfValues) {
   const auto error = [](std::string_view meta, std::string_view value) {
     std::string bytes;
     MemorySink sink(&bytes);
@@ -311,14 +314,18 @@ TEST(TfCheckpoint, V1RefusesAnotherNumberOfValues) {
     return TextOf<DataError>(
         [&] { ReadAllOf(*ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", bytes))); });
   };
-  // w, float32, [2]; its values: 1 and 2 bytes of a float, too few and too many.
+  // The table of contents lists the tensor w, float32, [2].
   const std::string meta = "0a0f 0a0d 0a0177 1204 12020802 1801 2200";
-  EXPECT_THAT(error(meta, "1207 0a0177 1200 1a00"), HasSubstr("2 elements in 0 bytes"));
+  // No values, and one value.
+  EXPECT_THAT(error(meta, "1207 0a0177 1200 1a00"),
+              HasSubstr("too few bytes: got 0 for 2 elements"));
   EXPECT_THAT(error(meta, "120d 0a0177 1200 1a06 2a04 0000803f"),
-              HasSubstr("v1: tensor: another number"));
+              HasSubstr("v1: tensor: the number of values does not match"));
+  // Three values.
   EXPECT_THAT(error(meta, "1215 0a0177 1200 1a0e 2a0c 0000803f 0000803f 0000803f"),
-              HasSubstr("v1: tensor: another number"));
-  EXPECT_THAT(error(meta, "1207 0a0178 1200 1a00"), HasSubstr("0 elements of 2"));
+              HasSubstr("v1: tensor: the number of values does not match"));
+  // The values of another tensor, malformed contents, no contents.
+  EXPECT_THAT(error(meta, "1207 0a0178 1200 1a00"), HasSubstr("got 0 elements, want 2"));
   EXPECT_THAT(error("0a0f 0a0d 0a0177 1204 12020802 1801 22ff", "1200"),
               HasSubstr("v1: malformed"));
   EXPECT_THAT(error("", "1200"), HasSubstr("lists no tensors"));

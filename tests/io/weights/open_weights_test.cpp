@@ -7,14 +7,14 @@
 namespace carole::io {
 namespace {
 
-TEST(WeightsFile, MayBeNamedAsTensorFlowWould) {
+TEST(ResolveWeightsPath, AppendsTheSuffixIfOnlyThatFileExists) {
   const TemporaryFolder folder;
-  EXPECT_EQ(WeightsFile(folder / "run"), folder / "run");
+  EXPECT_EQ(ResolveWeightsPath(folder / "run"), folder / "run");
   WriteText(folder / "run.h5", "");
-  EXPECT_EQ(WeightsFile(folder / "run"), folder / "run.h5");
-  EXPECT_EQ(WeightsFile(folder / "run.h5"), folder / "run.h5");
-  std::filesystem::create_directory(folder / "run");  // of another run, and empty
-  EXPECT_EQ(WeightsFile(folder / "run"), folder / "run");
+  EXPECT_EQ(ResolveWeightsPath(folder / "run"), folder / "run.h5");
+  EXPECT_EQ(ResolveWeightsPath(folder / "run.h5"), folder / "run.h5");
+  std::filesystem::create_directory(folder / "run");  // an empty folder of another run
+  EXPECT_EQ(ResolveWeightsPath(folder / "run"), folder / "run");
   EXPECT_EQ(TryOpenWeights(folder / "run"), nullptr);
 }
 

@@ -18,8 +18,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-// Tensors of a made-up file: element i of the k-th is 100 k + i.
-class FakeFile : public WeightsReader {
+// A file with given tensors. Element i of tensor k is 100 k + i.
+class FakeFile : public WeightsSource {
  public:
   explicit FakeFile(const std::vector<VariableSpec>& tensors) {
     for (const VariableSpec& tensor : tensors) {
@@ -42,13 +42,13 @@ class FakeFile : public WeightsReader {
   std::map<std::string, Shape> shapes_;
 };
 
-std::vector<float> ReadValues(const WeightsReader& reader, const std::string& name) {
+std::vector<float> ReadValues(const WeightsSource& reader, const std::string& name) {
   std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
   reader.Read(name, values);
   return values;
 }
 
-TEST(MappedWeights, KeepsNamesThatFit) {
+TEST(MappedWeights, KeepsNamesThatTheFileHas) {
   const FakeFile file({{"net/a/weights", {2}}, {"other", {3}}});
   const std::vector<VariableSpec> wanted{{"net/a/weights", {2}}, {"net/b/weights", {2}}};
   const MappedWeights mapped(file, wanted);
@@ -67,11 +67,12 @@ TEST(MappedWeights, AddsTheScopeOfTheImagenetResnet) {
   EXPECT_THAT(mapped.names(), ElementsAre("resnet/conv2d/kernel", "resnet/conv2d/kernel/Momentum",
                                           "resnet/batch_normalization/gamma"));
   EXPECT_THAT(ReadValues(mapped, "resnet/conv2d/kernel/Momentum"), ElementsAre(100, 101, 102, 103));
-  EXPECT_THAT(mapped.report(),
-              ElementsAre("2 of 2 variables have the names of TensorFlow 2's ImageNet ResNet"));
+  EXPECT_THAT(
+      mapped.report(),
+      ElementsAre("2 of 2 variables found under the names of TensorFlow 2's ImageNet ResNet"));
 }
 
-TEST(MappedWeights, KnowsLayersMadeFromScopes) {
+TEST(MappedWeights, FindsKerasLayersNamedByScopes) {
   const FakeFile file({{"net__conv1/kernel", {3, 3, 1, 2}},
                        {"net__conv1/bias", {2}},
                        {"net__dw/kernel", {3, 3, 2, 1}},
@@ -85,14 +86,17 @@ TEST(MappedWeights, KnowsLayersMadeFromScopes) {
                                           "net/dw/depthwise_weights", "net/conv1/BatchNorm/beta"));
 }
 
-TEST(MappedWeights, KnowsTheNetsOfKerasApplications) {
+TEST(MappedWeights, FindsTheNetsOfKerasApplications) {
   const std::vector<std::pair<std::string, std::string>> pairs{
+      // VGG
       {"block3_conv2/kernel", "vgg_16/conv3/conv3_2/weights"},
       {"fc2/bias", "vgg_19/fc7/biases"},
+      // MobileNet
       {"conv1_bn/gamma", "MobilenetV1/Conv2d_0/BatchNorm/gamma"},
       {"conv_dw_12/kernel", "MobilenetV1/Conv2d_12_depthwise/depthwise_weights"},
       {"conv_pw_3_bn/moving_variance", "MobilenetV1/Conv2d_3_pointwise/BatchNorm/moving_variance"},
       {"conv_preds/bias", "MobilenetV1/Logits/Conv2d_1c_1x1/biases"},
+      // ResNet
       {"conv1_conv/kernel", "resnet_v1_50/conv1/weights"},
       {"conv2_block1_0_conv/kernel", "resnet_v1_50/block1/unit_1/bottleneck_v1/shortcut/weights"},
       {"conv5_block3_2_bn/beta", "resnet_v1_101/block4/unit_3/bottleneck_v1/conv2/BatchNorm/beta"},
@@ -106,8 +110,8 @@ TEST(MappedWeights, KnowsTheNetsOfKerasApplications) {
   }
 }
 
-// As keras.applications' VGG and ResNet v1 read what preprocess_input() gives them.
-TEST(MappedWeights, TurnsTheChannelsOfBlueFirst) {
+// VGG and ResNet v1 of keras.applications read images in BGR order, from preprocess_input().
+TEST(MappedWeights, ReversesTheInputChannelsOfBgrFilters) {
   const Shape shape{1, 2, 3, 2};
   for (const auto& [keras, slim] : {std::pair{"block1_conv1", "vgg_19/conv1/conv1_1"},
                                     std::pair{"conv1_conv", "resnet_v1_50/conv1"}}) {
@@ -118,33 +122,34 @@ TEST(MappedWeights, TurnsTheChannelsOfBlueFirst) {
     EXPECT_THAT(ReadValues(mapped, variable), ElementsAre(4, 5, 2, 3, 0, 1, 10, 11, 8, 9, 6, 7));
     EXPECT_THAT(ReadValues(mapped, variable + "/Momentum"),
                 ElementsAre(104, 105, 102, 103, 100, 101, 110, 111, 108, 109, 106, 107));
-    EXPECT_THAT(mapped.report(), ::testing::Contains(::testing::HasSubstr("turned round")));
+    EXPECT_THAT(mapped.report(),
+                ::testing::Contains(::testing::HasSubstr("reversing its input channels")));
   }
-  const FakeFile ours({{"vgg_16__conv1__conv1_1/kernel", shape}});
+  const FakeFile carole_file({{"vgg_16__conv1__conv1_1/kernel", shape}});
   const std::vector<VariableSpec> wanted{{"vgg_16/conv1/conv1_1/weights", shape}};
-  EXPECT_EQ(ReadValues(MappedWeights(ours, wanted), wanted[0].name)[0], 0);
+  EXPECT_EQ(ReadValues(MappedWeights(carole_file, wanted), wanted[0].name)[0], 0);
 }
 
-TEST(MappedWeights, TakesADenseLayerForAConvolution) {
+TEST(MappedWeights, UsesADenseLayerForAConvolution) {
   const FakeFile file({{"fc1/kernel", {8, 3}}, {"predictions/kernel", {4, 5}}});
   const std::vector<VariableSpec> wanted{{"vgg_16/fc6/weights", {2, 2, 2, 3}},
                                          {"vgg_16/fc8/weights", {1, 1, 4, 7}}};
   const MappedWeights mapped(file, wanted);
   EXPECT_EQ(mapped.shape("vgg_16/fc6/weights"), (Shape{2, 2, 2, 3}));
-  EXPECT_EQ(mapped.shape("vgg_16/fc8/weights"), (Shape{4, 5}));  // of other classes: as it is
+  EXPECT_EQ(mapped.shape("vgg_16/fc8/weights"), (Shape{4, 5}));  // other classes: unchanged
 }
 
-TEST(MappedWeights, FoldsABiasThatOursDoNotHave) {
+TEST(MappedWeights, FoldsABiasIntoTheBatchNorm) {
   const FakeFile file({{"conv1_bn/moving_mean", {2}}, {"conv1_conv/bias", {2}}});
   const std::vector<VariableSpec> wanted{{"resnet_v1_50/conv1/BatchNorm/moving_mean", {2}}};
   const MappedWeights mapped(file, wanted);
   EXPECT_THAT(ReadValues(mapped, "resnet_v1_50/conv1/BatchNorm/moving_mean"),
               ElementsAre(0 - 100, 1 - 101));
   EXPECT_THAT(mapped.names(), ElementsAre("resnet_v1_50/conv1/BatchNorm/moving_mean"));
-  EXPECT_THAT(mapped.report(), Contains(HasSubstr("want training")));
+  EXPECT_THAT(mapped.report(), Contains(HasSubstr("need training")));
 }
 
-// As an Estimator of mnist_dist's net writes it.
+// The names are those that an Estimator of the mnist_dist net writes.
 TEST(MappedWeights, FindsTheSlotsOfAnEstimatorsAdam) {
   const std::string layer = "layer_with_weights-0/", value = "/.ATTRIBUTES/VARIABLE_VALUE";
   const std::string adam = "/.OPTIMIZER_SLOT/optimizer/optimizer/";
@@ -161,7 +166,7 @@ TEST(MappedWeights, FindsTheSlotsOfAnEstimatorsAdam) {
   EXPECT_EQ(ReadValues(mapped, "beta1_power")[0], 400);
 }
 
-TEST(MappedWeights, CountsTheLayersOfObjectBasedCheckpoints) {
+TEST(MappedWeights, MatchesTheLayersOfObjectBasedCheckpointsByOrder) {
   const auto file = OpenWeights(TestData() + "/tf_checkpoints/objects.ckpt");
   const std::vector<VariableSpec> wanted{{"conv2d/kernel", {3, 3, 1, 2}},
                                          {"conv2d/bias", {2}},
@@ -173,7 +178,7 @@ TEST(MappedWeights, CountsTheLayersOfObjectBasedCheckpoints) {
   EXPECT_EQ(mapped.shape("conv2d/kernel"), (Shape{3, 3, 1, 2}));
 }
 
-// Keras's legacy layout, at the root or in a group.
+// Writes a file in Keras's legacy layout, at the root or in a group.
 void WriteLegacy(const std::string& path, const std::string& root) {
   Hdf5File file = Hdf5File::Create(path);
   const std::string top = root.empty() ? "/" : root;
@@ -227,15 +232,16 @@ TEST(KerasWeights, RefusesOtherFiles) {
   Hdf5File writer = Hdf5File::Create(path);
   writer.CreateGroup("/data");
   writer.Close();
-  EXPECT_THAT(TextOf<DataError>([&] { OpenWeights(path); }), HasSubstr("nor weights of Keras"));
+  EXPECT_THAT(TextOf<DataError>([&] { OpenWeights(path); }),
+              HasSubstr("neither a checkpoint of carole nor weights of Keras"));
   WriteLegacy(path, "");
   const std::string bytes = ReadText(path);
   WriteText(path, bytes.substr(0, bytes.size() / 2));
   EXPECT_THROW(OpenWeights(path), DataError);
 }
 
-// The same dataset under many names: together they would be larger than the file.
-TEST(KerasWeights, RefusesMoreThanTheFileHolds) {
+// One dataset has many names. Together they would be larger than the file.
+TEST(KerasWeights, RefusesTensorsLargerThanTheFile) {
   TemporaryFolder folder;
   const std::string path = folder / "k.h5";
   Hdf5File writer = Hdf5File::Create(path);

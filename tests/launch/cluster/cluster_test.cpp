@@ -21,8 +21,8 @@ Cluster ClusterOf(const std::string& type, int index) {
       fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}}})", kCluster, type, index), 0);
 }
 
-// What RequireWholeJob() says of one process, or nothing.
-std::string RefusalOf(const Cluster& cluster) {
+// Returns the error message of RequireWholeJob() for one process, or "".
+std::string WholeJobError(const Cluster& cluster) {
   EXPECT_NO_THROW(RequireWholeJob(cluster, 3));
   try {
     RequireWholeJob(cluster, 1);
@@ -32,51 +32,53 @@ std::string RefusalOf(const Cluster& cluster) {
   }
 }
 
-TEST(Cluster, ProcessesThatBelieveToBeAloneAreRefused) {
+TEST(Cluster, RefusesProcessesThatAreNotConnected) {
   for (const auto& [type, index] : {std::pair{"chief", 0}, {"worker", 0}, {"worker", 1}}) {
-    EXPECT_EQ(RefusalOf(ClusterOf(type, index)),
-              fmt::format("[cluster] job: each of its processes believes to be alone: got 1 rank, "
-                          "want 3 on 3 machines ({} {} is this one); start it with carole launch "
-                          "-- train",
-                          type, index));
+    EXPECT_EQ(
+        WholeJobError(ClusterOf(type, index)),
+        fmt::format("[cluster] job: its processes are not connected: got 1 rank, want 3 on 3 hosts "
+                    "(this task is {} {}); start the job with carole launch -- train",
+                    type, index));
   }
-  EXPECT_THAT(RefusalOf(ParseTfConfig(fmt::format("{{{}}}", kCluster), 0)),
-              testing::HasSubstr("alone: got 1 rank, want 3 on 3 machines (a task without a name"));
+  EXPECT_THAT(
+      WholeJobError(ParseTfConfig(fmt::format("{{{}}}", kCluster), 0)),
+      testing::HasSubstr("not connected: got 1 rank, want 3 on 3 hosts (this task is unnamed)"));
 }
 
-TEST(Cluster, ProcessesThatTakeNoPartAreRefused) {
-  constexpr const char* kOneMachine = R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
+TEST(Cluster, RefusesTasksThatDoNotTrain) {
+  constexpr const char* kOneHost = R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
                                           "task": {"type": "%s", "index": 0}})";
   for (const char* type : {"ps", "evaluator"}) {
-    EXPECT_THAT(RefusalOf(ClusterOf(type, 0)),
-                testing::HasSubstr(fmt::format("this process takes no part in it: got 1 rank, want "
-                                               "3 on 3 machines ({} 0 is this one)",
-                                               type)));
-    EXPECT_THAT(RefusalOf(ParseTfConfig(fmt::sprintf(kOneMachine, type), 0)),
-                testing::HasSubstr("this process takes no part in it: got 1 rank, want 1"));
+    EXPECT_THAT(
+        WholeJobError(ClusterOf(type, 0)),
+        testing::HasSubstr(fmt::format("this task does not train: got 1 rank, want 3 on 3 hosts "
+                                       "(this task is {} 0)",
+                                       type)));
+    EXPECT_THAT(WholeJobError(ParseTfConfig(fmt::sprintf(kOneHost, type), 0)),
+                testing::HasSubstr("this task does not train: got 1 rank, want 1"));
   }
 }
 
-TEST(Cluster, ProcessesThatMayBeAlone) {
-  EXPECT_EQ(RefusalOf(MakeLocalCluster(0)), "");
-  EXPECT_EQ(RefusalOf(ParseTfConfig(R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
+TEST(Cluster, AcceptsOneProcessInAJobOfOneRank) {
+  EXPECT_EQ(WholeJobError(MakeLocalCluster(0)), "");
+  EXPECT_EQ(WholeJobError(ParseTfConfig(R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
                                         "task": {"type": "master", "index": 0}})",
-                                    0)),
+                                        0)),
             "");
 }
 
-TEST(Cluster, OneMachineHasARankForEachGpu) {
+TEST(Cluster, LocalClusterHasOneRankPerGpu) {
   const Cluster cluster = MakeLocalCluster(4);
   EXPECT_EQ(cluster.size(), 4);
   EXPECT_EQ(cluster.hosts.front().name, "localhost");
   EXPECT_EQ(cluster.tasks.front().rank, 0);
 }
 
-TEST(Cluster, NeedsSomebodyWhoTrains) {
+TEST(Cluster, NeedsATrainingTask) {
   EXPECT_THROW(MakeCluster({{.role = Role::kParameterServer, .host = "h0"}}, 0), InternalError);
 }
 
-TEST(Hostfile, UnknownFormat) {
+TEST(Hostfile, RejectsAnUnknownFormat) {
   EXPECT_EQ(TextOf<UsageError>([] { ParseFormat("yaml"); }),
             "[flags] --format: no such format: got \"yaml\", want one of hostfile, host-list, "
             "ssh-config, json");

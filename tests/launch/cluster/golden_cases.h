@@ -1,4 +1,4 @@
-// Cases that lie in a file of tests/data: a list of objects, each with a name and a tf_config.
+// Test cases in files of tests/data: a list of objects, each with a name and a tf_config.
 #pragma once
 
 #include <fstream>
@@ -14,7 +14,8 @@ inline Json ReadCases(const std::string& file_name) {
   return Json::parse(file);
 }
 
-// A string stands for itself, so that it can be broken; anything else for its JSON.
+// Returns the text of TF_CONFIG in a case. A string is used as it is, so it may be malformed JSON;
+// other values are printed as JSON.
 inline std::string TfConfigText(const Json& golden) {
   const Json& config = golden.at("tf_config");
   return config.is_string() ? config.get<std::string>() : config.dump();

@@ -1,4 +1,4 @@
-// `carole hostfile` as a user runs it.
+// Tests `carole hostfile` as users run it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ constexpr const char* kTfConfig =
     R"({"cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223", "ip1:2223"], "worker": ["ip1:2222"]},)"
     R"( "task": {"type": "ps", "index": 1}, "environment": "cloud"})";
 
-// In an environment of these variables alone.
+// Runs `carole hostfile`. Its environment has only these variables ("NAME=VALUE").
 ProcessResult Hostfile(const Words& flags, const Words& variables = {}) {
   Words words{"env", "-i"};
   words.insert(words.end(), variables.begin(), variables.end());
@@ -23,7 +23,7 @@ ProcessResult Hostfile(const Words& flags, const Words& variables = {}) {
   return RunProcess(words, 30);
 }
 
-TEST(HostfileCommand, ReadsTheEnvironmentTheFlagOrAFile) {
+TEST(HostfileCommand, ReadsTfConfigFromEnvironmentFlagOrFile) {
   const TemporaryFolder folder;
   std::ofstream(folder / "tf_config.json") << kTfConfig;
   const std::string want = "ip0 slots=1\nip1 slots=1\n";
@@ -37,12 +37,12 @@ TEST(HostfileCommand, ReadsTheEnvironmentTheFlagOrAFile) {
   }
 }
 
-TEST(HostfileCommand, WithoutAJobItIsThisMachine) {
+TEST(HostfileCommand, PrintsThisMachineWithoutAJob) {
   EXPECT_EQ(Hostfile({"--num_gpus=2"}).out, "localhost slots=2\n");
   EXPECT_EQ(Hostfile({}, {"TF_CONFIG="}).out, "localhost slots=1\n");
 }
 
-TEST(HostfileCommand, Formats) {
+TEST(HostfileCommand, PrintsAllFormats) {
   const std::string flag = std::string("--tf_config=") + kTfConfig;
   EXPECT_EQ(Hostfile({flag, "--format=host-list", "--num_gpus=8"}).out, "ip0:8,ip1:8\n");
   EXPECT_EQ(Hostfile({flag, "--format=ssh-config"}).out,
@@ -52,7 +52,7 @@ TEST(HostfileCommand, Formats) {
   EXPECT_EQ(json.at("me").at("type"), "ps");
 }
 
-TEST(HostfileCommand, WithoutTfConfigItIsWhatSlurmGives) {
+TEST(HostfileCommand, PrintsTheSlurmAllocationWithoutTfConfig) {
   const Words job{"SLURM_JOB_NODELIST=n[08-09]", "SLURM_TASKS_PER_NODE=2,1"};
   EXPECT_EQ(Hostfile({}, job).out, "n08 slots=2\nn09 slots=1\n");
   EXPECT_EQ(Hostfile({"--num_gpus=4", "--format=host-list"}, job).out, "n08:4,n09:4\n");
@@ -64,8 +64,8 @@ TEST(HostfileCommand, WithoutTfConfigItIsWhatSlurmGives) {
   EXPECT_EQ(Hostfile({}, both).out, "ip0 slots=1\nip1 slots=1\n");
 }
 
-// Nothing is printed for mpirun to take, and the exit code says what to mend.
-TEST(HostfileCommand, BadInput) {
+// On errors nothing is printed that mpirun could take for a hostfile.
+TEST(HostfileCommand, RejectsBadInput) {
   const struct {
     Words flags;
     int exit_code;
@@ -90,8 +90,8 @@ TEST(HostfileCommand, BadInput) {
   }
 }
 
-// Each golden error, through the program.
-TEST(HostfileCommand, BadTfConfigsEndWith78) {
+// Runs the program on each case of launch_errors.json.
+TEST(HostfileCommand, ExitsWith78OnBadTfConfigs) {
   const TemporaryFolder folder;
   for (const Json& golden : ReadCases("launch_errors.json")) {
     std::ofstream(folder / "tf_config.json", std::ios::binary) << TfConfigText(golden);

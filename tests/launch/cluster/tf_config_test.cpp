@@ -1,4 +1,4 @@
-// Every TF_CONFIG that may come, good and bad, against text in tests/data.
+// Tests valid and invalid TF_CONFIGs against the golden cases in tests/data/launch_*.json.
 #include "launch/cluster/tf_config.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using carole::testing::Json;
 using carole::testing::ReadCases;
 using carole::testing::TfConfigText;
 
-// "" when nothing is wrong.
+// Returns the error message of ParseTfConfig(), or "".
 std::string ErrorOf(const std::string& text) {
   try {
     ParseTfConfig(text, 0);
@@ -28,7 +28,8 @@ std::string ErrorOf(const std::string& text) {
   return "";
 }
 
-std::string WorkerCalled(const std::string& name) {
+// Returns a TF_CONFIG whose only worker has this host name.
+std::string ConfigOfWorker(const std::string& name) {
   const Json config{{"cluster", {{"worker", {name + ":22"}}}}};
   return config.dump();
 }
@@ -53,8 +54,8 @@ TEST_P(GoodTfConfig, PrintsAsRecorded) {
   EXPECT_EQ(Json::parse(ClusterText(cluster, Format::kJson)), golden.at("json"));
 }
 
-// The map is the same whatever part this process plays.
-TEST_P(GoodTfConfig, TaskDoesNotChangeTheMap) {
+// All tasks of a job compute the same hosts and ranks.
+TEST_P(GoodTfConfig, ClusterDoesNotDependOnTheTask) {
   const Json& golden = GetParam();
   if (!golden.at("tf_config").is_object()) return;
   Json without = golden.at("tf_config");
@@ -70,49 +71,48 @@ INSTANTIATE_TEST_SUITE_P(Launch, GoodTfConfig,
 
 class BadTfConfig : public GoldenCase {};
 
-TEST_P(BadTfConfig, SaysWhatIsWrong) {
+TEST_P(BadTfConfig, HasTheRecordedMessage) {
   EXPECT_EQ(ErrorOf(TfConfigText(GetParam())), GetParam().at("message").get<std::string>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Launch, BadTfConfig, ::testing::ValuesIn(ReadCases("launch_errors.json")),
                          NameOf);
 
-TEST(TfConfig, NotUtf8) {
+TEST(TfConfig, RejectsBadUtf8) {
   EXPECT_EQ(
       ErrorOf("{\"cluster\": \"\xff\"}"),
       "[tf_config] TF_CONFIG: malformed JSON at byte 14: got \"{\\\"cluster\\\": \\\"\\ufffd\" "
       "there, want one object");
 }
 
-TEST(TfConfig, TooLong) {
+TEST(TfConfig, RejectsTooLongText) {
   std::string text = "{}" + std::string(kMaxTfConfigBytes - 2, ' ');
   EXPECT_EQ(ErrorOf(text), "");
   EXPECT_EQ(ErrorOf(text + " "),
             "[tf_config] TF_CONFIG: too long: got 1048577 bytes, want at most 1048576");
 }
 
-TEST(TfConfig, NameOf253CharactersIsTheLongest) {
+TEST(TfConfig, AcceptsHostNamesOfAtMost253Characters) {
   std::string name(63, 'a');
   name += "." + name + "." + name + "." + std::string(61, 'b');
   ASSERT_EQ(name.size(), 253);
-  EXPECT_EQ(ErrorOf(WorkerCalled(name)), "");
-  EXPECT_EQ(ErrorOf(WorkerCalled(name + ".")), "");
-  EXPECT_EQ(ErrorOf(WorkerCalled(name + "b")),
+  EXPECT_EQ(ErrorOf(ConfigOfWorker(name)), "");
+  EXPECT_EQ(ErrorOf(ConfigOfWorker(name + ".")), "");
+  EXPECT_EQ(ErrorOf(ConfigOfWorker(name + "b")),
             "[tf_config] cluster.worker[0]: host name too long: got \"" + std::string(63, 'a') +
                 ".\" and 190 more bytes, want at most 253 characters");
 }
 
-// No byte but letters, digits, '-' and '.' comes through, wherever it stands.
-TEST(TfConfig, NoOtherCharacterPasses) {
+TEST(TfConfig, AcceptsOnlyLettersDigitsDashesAndDots) {
   for (int c = 0; c < 128; ++c) {
     const char character = static_cast<char>(c);
     const bool is_good = std::isalnum(c) != 0 || character == '-' || character == '.';
-    const std::string error = ErrorOf(WorkerCalled(std::string("a") + character + "b"));
+    const std::string error = ErrorOf(ConfigOfWorker(std::string("a") + character + "b"));
     EXPECT_EQ(error.empty(), is_good) << c << ": " << error;
   }
 }
 
-TEST(TfConfig, LargeJob) {
+TEST(TfConfig, AcceptsALargeJob) {
   Json workers = Json::array();
   for (int i = 0; i < 5000; ++i) workers.push_back("node-" + std::to_string(i) + ":2222");
   const Json config{{"cluster", {{"worker", workers}}},

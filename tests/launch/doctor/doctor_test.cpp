@@ -1,4 +1,4 @@
-// Judgments of `carole doctor`, and the command itself.
+// Tests the checks of `carole doctor` and the command itself.
 #include "launch/doctor/doctor.h"
 
 #include <gmock/gmock.h>
@@ -20,84 +20,88 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMegabyte = 1 << 20;
 
-// Every problem and warning has a fix, and nothing else has.
-Verdict VerdictOf(const Finding& finding) {
-  const bool is_bad = finding.verdict == Verdict::kProblem || finding.verdict == Verdict::kWarning;
+// Returns the status of a finding. Expects a fix if and only if it is a problem or a warning.
+FindingStatus StatusOf(const Finding& finding) {
+  const bool is_bad =
+      finding.status == FindingStatus::kProblem || finding.status == FindingStatus::kWarning;
   EXPECT_EQ(is_bad, !finding.fix.empty()) << finding.check << ": " << finding.text;
-  return finding.verdict;
+  return finding.status;
 }
 
-TEST(Doctor, Cores) {
-  EXPECT_EQ(VerdictOf(JudgeCores(16, 16, 1, 0)), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeCores(4, 16, 4, 0)), Verdict::kOk);
+TEST(Doctor, JudgesCores) {
+  EXPECT_EQ(StatusOf(JudgeCores(16, 16, 1, 0)), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeCores(4, 16, 4, 0)), FindingStatus::kOk);
   const Finding bound = JudgeCores(1, 16, 2, 0);
-  EXPECT_EQ(VerdictOf(bound), Verdict::kProblem);
-  EXPECT_EQ(bound.text, "1 of 16 cores for this rank, ranks on the machine: 2");
+  EXPECT_EQ(StatusOf(bound), FindingStatus::kProblem);
+  EXPECT_EQ(bound.text, "1 of 16 cores for this rank, ranks on this host: 2");
   EXPECT_THAT(bound.fix, HasSubstr("--map-by slot:PE=8"));
   const Finding crowded = JudgeCores(1, 2, 4, 0);
-  EXPECT_EQ(VerdictOf(crowded), Verdict::kWarning);
-  EXPECT_THAT(crowded.fix, HasSubstr("no more than 2 ranks"));
-  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 4, 2.5)), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 0.5)), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 4)), Verdict::kOk);
+  EXPECT_EQ(StatusOf(crowded), FindingStatus::kWarning);
+  EXPECT_THAT(crowded.fix, HasSubstr("at most 2 ranks"));
+  EXPECT_EQ(StatusOf(JudgeCores(8, 8, 4, 2.5)), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgeCores(8, 8, 1, 0.5)), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeCores(8, 8, 1, 4)), FindingStatus::kOk);
 }
 
-TEST(Doctor, Memory) {
-  EXPECT_EQ(VerdictOf(JudgeMemory(8L << 30, 4)), Verdict::kOk);
+TEST(Doctor, JudgesMemory) {
+  EXPECT_EQ(StatusOf(JudgeMemory(8L << 30, 4)), FindingStatus::kOk);
   EXPECT_EQ(JudgeMemory(8L << 30, 4).text, "2.0 GB for each rank");
-  EXPECT_EQ(VerdictOf(JudgeMemory(2L << 30, 4)), Verdict::kWarning);
+  EXPECT_EQ(StatusOf(JudgeMemory(2L << 30, 4)), FindingStatus::kWarning);
 }
 
-TEST(Doctor, SharedMemory) {
-  EXPECT_EQ(VerdictOf(JudgeSharedMemory(24L << 30)), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeSharedMemory(64 * kMegabyte)), Verdict::kWarning);  // podman's default
-  EXPECT_EQ(VerdictOf(JudgeSharedMemory(1 * kMegabyte)), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeSharedMemory(-1)), Verdict::kProblem);
+TEST(Doctor, JudgesSharedMemory) {
+  EXPECT_EQ(StatusOf(JudgeSharedMemory(24L << 30)), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeSharedMemory(64 * kMegabyte)),
+            FindingStatus::kWarning);  // podman's default
+  EXPECT_EQ(StatusOf(JudgeSharedMemory(1 * kMegabyte)), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeSharedMemory(-1)), FindingStatus::kProblem);
 }
 
-TEST(Doctor, Limits) {
-  EXPECT_EQ(VerdictOf(JudgeLimits(1024, 65536, false)), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeLimits(256, -1, false)), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeLimits(-1, 65536, true)), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeLimits(-1, -1, true)), Verdict::kOk);
+TEST(Doctor, JudgesLimits) {
+  EXPECT_EQ(StatusOf(JudgeLimits(1024, 65536, false)), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeLimits(256, -1, false)), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeLimits(-1, 65536, true)), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeLimits(-1, -1, true)), FindingStatus::kOk);
 }
 
-TEST(Doctor, Interfaces) {
-  EXPECT_EQ(VerdictOf(JudgeInterfaces({"eth0", "ib0"}, "")), Verdict::kOk);
+TEST(Doctor, JudgesInterfaces) {
+  EXPECT_EQ(StatusOf(JudgeInterfaces({"eth0", "ib0"}, "")), FindingStatus::kOk);
   const Finding bridge = JudgeInterfaces({"docker0", "eth1"}, "");
-  EXPECT_EQ(VerdictOf(bridge), Verdict::kWarning);
+  EXPECT_EQ(StatusOf(bridge), FindingStatus::kWarning);
   EXPECT_THAT(bridge.fix, HasSubstr("--network=eth1"));
-  EXPECT_EQ(VerdictOf(JudgeInterfaces({"docker0", "eth1"}, "eth1")), Verdict::kOk);
+  EXPECT_EQ(StatusOf(JudgeInterfaces({"docker0", "eth1"}, "eth1")), FindingStatus::kOk);
   EXPECT_EQ(JudgeInterfaces({}, "").text, "loopback only");
 }
 
-TEST(Doctor, Mpi) {
+TEST(Doctor, JudgesMpi) {
   const std::string library = "Open MPI v4.1.4";
-  EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 4.1.4\n\nReport bugs")), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 5.0.3\n")), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeMpi(library, "HYDRA build details: Version: 4.1.4")), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeMpi(library, "")), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeMpi("none", "")), Verdict::kWarning);
+  EXPECT_EQ(StatusOf(JudgeMpi(library, "mpirun (Open MPI) 4.1.4\n\nReport bugs")),
+            FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeMpi(library, "mpirun (Open MPI) 5.0.3\n")), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeMpi(library, "HYDRA build details: Version: 4.1.4")),
+            FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeMpi(library, "")), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgeMpi("none", "")), FindingStatus::kWarning);
 }
 
-TEST(Doctor, DiskAndClocks) {
-  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 100L << 30, 500.0 * kMegabyte)), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 100L << 30, 2.0 * kMegabyte)), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 1 * kMegabyte, 500.0 * kMegabyte)), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgeClocks(0.02, 0.01)), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeClocks(90, 0.1)), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeClocks(2, 3)), Verdict::kOk);  // cannot be told
+TEST(Doctor, JudgesDiskAndClocks) {
+  EXPECT_EQ(StatusOf(JudgeDisk("/x", 100L << 30, 500.0 * kMegabyte)), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeDisk("/x", 100L << 30, 2.0 * kMegabyte)), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgeDisk("/x", 1 * kMegabyte, 500.0 * kMegabyte)), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeClocks(0.02, 0.01)), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeClocks(90, 0.1)), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgeClocks(2, 3)), FindingStatus::kOk);  // the error is larger than the skew
 }
 
-TEST(Doctor, Pmix) {
+TEST(Doctor, JudgesPmix) {
   const std::string plugins = "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n";
-  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "4.2.2", false, "")), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "", true, plugins)), Verdict::kOk);
+  EXPECT_EQ(StatusOf(JudgePmix("4.2.2", "4.2.2", false, "")), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgePmix("4.2.2", "", true, plugins)), FindingStatus::kOk);
   EXPECT_EQ(JudgePmix("4.2.2", "4.1.0", true, plugins).text,
-            "library 4.2.2, started by 4.1.0; srun has pmix");
-  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "3.1.5", false, "")), Verdict::kProblem);
-  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "", true, "none\npmi2\n")), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgePmix("", "", false, "")), Verdict::kSkipped);
+            "library 4.2.2, started by PMIx 4.1.0; srun has pmix");
+  EXPECT_EQ(StatusOf(JudgePmix("4.2.2", "3.1.5", false, "")), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgePmix("4.2.2", "", true, "none\npmi2\n")), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgePmix("", "", false, "")), FindingStatus::kSkipped);
 }
 
 GpuFacts Facts(const char* built_cuda, int gpus = 0, int local_ranks = 1) {
@@ -115,62 +119,64 @@ GpuFacts WithDriver(GpuFacts facts) {
   return facts;
 }
 
-TEST(Doctor, NoGpuDriver) {
-  EXPECT_EQ(VerdictOf(JudgeGpu(Facts("no"))), Verdict::kSkipped);
+TEST(Doctor, ReportsAMissingGpuDriverIfGpusWereAskedFor) {
+  EXPECT_EQ(StatusOf(JudgeGpu(Facts("no"))), FindingStatus::kSkipped);
   GpuFacts facts = Facts("13.0");
-  EXPECT_EQ(VerdictOf(JudgeGpu(facts)), Verdict::kSkipped);
+  EXPECT_EQ(StatusOf(JudgeGpu(facts)), FindingStatus::kSkipped);
   facts.visible_devices = "0,1";
   const Finding asked = JudgeGpu(facts);
-  EXPECT_EQ(VerdictOf(asked), Verdict::kProblem);
-  EXPECT_EQ(asked.text, "built with CUDA 13.0, CUDA_VISIBLE_DEVICES=\"0,1\", but no driver here");
+  EXPECT_EQ(StatusOf(asked), FindingStatus::kProblem);
+  EXPECT_EQ(asked.text,
+            "built with CUDA 13.0, CUDA_VISIBLE_DEVICES=\"0,1\", but no NVIDIA driver here");
 }
 
-TEST(Doctor, GpuAndItsDriver) {
-  EXPECT_EQ(VerdictOf(JudgeGpu(WithDriver(Facts("no")))), Verdict::kWarning);
+TEST(Doctor, JudgesGpusAndTheirDriver) {
+  EXPECT_EQ(StatusOf(JudgeGpu(WithDriver(Facts("no")))), FindingStatus::kWarning);
   const Finding good = JudgeGpu(WithDriver(Facts("12.4", 2, 2)));
-  EXPECT_EQ(VerdictOf(good), Verdict::kOk);
+  EXPECT_EQ(StatusOf(good), FindingStatus::kOk);
   EXPECT_EQ(good.text,
             "2 GPUs for 2 ranks; driver 535.104.05 (CUDA up to 12.2), built with CUDA 12.4");
   const Finding old = JudgeGpu(WithDriver(Facts("13.0")));
-  EXPECT_EQ(VerdictOf(old), Verdict::kProblem);
-  EXPECT_EQ(old.fix, "a newer driver, for CUDA 13 at least; or build with CUDA 12.2");
-  EXPECT_EQ(VerdictOf(JudgeGpu(WithDriver(Facts("12.4")))), Verdict::kProblem);
+  EXPECT_EQ(StatusOf(old), FindingStatus::kProblem);
+  EXPECT_EQ(old.fix, "install a driver for CUDA 13 or newer, or build with CUDA 12.2");
+  EXPECT_EQ(StatusOf(JudgeGpu(WithDriver(Facts("12.4")))), FindingStatus::kProblem);
   GpuFacts few = WithDriver(Facts("12.4", 1, 2));
-  EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kProblem);
+  EXPECT_EQ(StatusOf(JudgeGpu(few)), FindingStatus::kProblem);
   few.visible_devices = "1";
-  EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kOk) << "one bound to each rank";
+  EXPECT_EQ(StatusOf(JudgeGpu(few)), FindingStatus::kOk) << "one GPU is bound to each rank";
 }
 
-TEST(Doctor, Nccl) {
-  EXPECT_EQ(VerdictOf(JudgeNccl("2.28.9", "", Facts("12.4", 2, 2))), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("no"))), Verdict::kSkipped);
-  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 1, 1))), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 2, 2))), Verdict::kProblem);
+TEST(Doctor, JudgesNccl) {
+  EXPECT_EQ(StatusOf(JudgeNccl("2.28.9", "", Facts("12.4", 2, 2))), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeNccl("", "not built", Facts("no"))), FindingStatus::kSkipped);
+  EXPECT_EQ(StatusOf(JudgeNccl("", "not built", Facts("12.4", 1, 1))), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgeNccl("", "not built", Facts("12.4", 2, 2))), FindingStatus::kProblem);
 }
 
-TEST(Doctor, DiskThatCannotBeWritten) {
+TEST(Doctor, ReportsADiskThatCannotBeWritten) {
   const Finding finding = CheckDisk("/proc/nowhere/run");
-  EXPECT_EQ(VerdictOf(finding), Verdict::kProblem);
+  EXPECT_EQ(StatusOf(finding), FindingStatus::kProblem);
   EXPECT_THAT(finding.text, HasSubstr("/proc: cannot be written"));
   const TemporaryFolder folder;
   EXPECT_NE(CheckDisk(folder / "run/of/mine").text.find(folder.path()), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(Doctor, DiskOfAFolderThatTrainingWouldMake) {
+TEST(Doctor, MeasuresTheParentOfAMissingFolder) {
   const std::string here = std::filesystem::current_path();
   EXPECT_THAT(CheckDisk("no_such_run").text, HasSubstr(here + ": "));
   EXPECT_THAT(CheckDisk("no/such/run/").text, HasSubstr(here + ": "));
 }
 
-const nlohmann::json* Find(const nlohmann::json& machine, const std::string& check) {
+// Returns the finding of a check in the JSON of a machine, or nullptr.
+const nlohmann::json* FindFinding(const nlohmann::json& machine, const std::string& check) {
   for (const auto& finding : machine.at("findings")) {
     if (finding.at("check") == check) return &finding;
   }
   return nullptr;
 }
 
-TEST(DoctorCommand, TellsAsJson) {
+TEST(DoctorCommand, PrintsJson) {
   const TemporaryFolder folder;
   const ProcessResult result =
       RunProcess({CAROLE_BINARY, "doctor", "--json", "--train_dir=" + folder / "run"}, 30);
@@ -179,12 +185,12 @@ TEST(DoctorCommand, TellsAsJson) {
   const auto& machine = json.at("machines").at(0);
   for (const char* check : {"ranks", "cores", "memory", "shared memory", "limits", "MPI", "PMIx",
                             "network", "GPU", "NCCL", "data", "disk"})
-    EXPECT_NE(Find(machine, check), nullptr) << check;
-  EXPECT_EQ(Find(machine, "data")->at("verdict"), "skipped");
+    EXPECT_NE(FindFinding(machine, check), nullptr) << check;
+  EXPECT_EQ(FindFinding(machine, "data")->at("verdict"), "skipped");
 }
 
-// One core for a rank that could have all.
-TEST(DoctorCommand, BoundToOneCore) {
+// The only rank is bound to one core although it could use all.
+TEST(DoctorCommand, ReportsABindingToOneCore) {
   if (FindBoundCores().count < 2) GTEST_SKIP() << "there is only one core";
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
@@ -197,7 +203,7 @@ TEST(DoctorCommand, BoundToOneCore) {
   EXPECT_THAT(result.out, HasSubstr("fix: start with mpirun --bind-to none"));
 }
 
-TEST(DoctorCommand, TroubleEndsWithOne) {
+TEST(DoctorCommand, ExitsWith1OnAProblem) {
   const TemporaryFolder folder;
   std::ofstream(folder / "mnist_train.tfrecord") << "no record";
   const ProcessResult result =
@@ -207,17 +213,17 @@ TEST(DoctorCommand, TroubleEndsWithOne) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("mnist_train.tfrecord"));
   EXPECT_THAT(result.out,
-              HasSubstr("fix: correct --dataset_dir, or copy what is missing or damaged again"));
+              HasSubstr("fix: correct --dataset_dir, or copy missing and damaged files again"));
   EXPECT_THAT(result.out, HasSubstr("/proc: cannot be written"));
   EXPECT_THAT(result.out, HasSubstr("problem found"));
 }
 
-TEST(DoctorCommand, RanksWithoutEachOther) {
+TEST(DoctorCommand, ReportsProcessesThatAreNotConnected) {
   const char* tf_config = R"(TF_CONFIG={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},)"
                           R"( "task": {"type": "worker", "index": 0}})";
   const ProcessResult result = RunProcess({"env", tf_config, CAROLE_BINARY, "doctor"}, 30);
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.out, HasSubstr("each of its processes believes to be alone"));
+  EXPECT_THAT(result.out, HasSubstr("its processes are not connected"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a job hands to ssh, sshd and mpirun, and takes from the command line.
+// Tests the texts that a job passes to ssh, sshd and mpirun, its command line, and its end markers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,11 +6,11 @@
 
 #include "launch/cluster/tf_config.h"
 #include "launch/job/arguments.h"
-#include "launch/job/job_end.h"
+#include "launch/job/end_markers.h"
 #include "launch/job/mpirun.h"
 #include "launch/job/ssh.h"
 #include "src/core/error.h"
-#include "tests/launch/cluster/variables.h"
+#include "tests/launch/cluster/fake_environment.h"
 #include "tests/support/text_of.h"
 
 namespace carole::launch {
@@ -22,24 +22,24 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
-Cluster ThreeMachines() {
+Cluster ThreeHosts() {
   return ParseTfConfig(
       R"({"cluster": {"chief": ["10.0.0.1:2222"], "ps": ["10.0.0.1:2223"],
                       "worker": ["h1:2222", "h1:2224", "[fd77::2]:22"]}})",
       0);
 }
 
-TEST(JobText, HostfileStartsWhereMpirunRuns) {
-  Cluster cluster = ThreeMachines();
+TEST(JobText, HostfileListsTheFirstHostAsLocalhost) {
+  Cluster cluster = ThreeHosts();
   EXPECT_EQ(JobHostfile(cluster), "localhost slots=1\nt1 slots=2\nt2 slots=1\n");
-  cluster.hosts.erase(cluster.hosts.begin() + 1);  // lost: what ssh knows the others by stays
+  cluster.hosts.erase(cluster.hosts.begin() + 1);  // a lost host: the others keep their aliases
   cluster.hosts[1].first_rank = 1;
   EXPECT_EQ(JobHostfile(cluster), "localhost slots=1\nt2 slots=1\n");
 }
 
-TEST(JobText, SshConfigHasEveryTaskAndMachine) {
+TEST(JobText, SshConfigHasEveryTaskAndHost) {
   const PrivateFolder folder;
-  const std::string text = JobSshConfig(ThreeMachines(), "me", folder);
+  const std::string text = JobSshConfig(ThreeHosts(), "me", folder);
   EXPECT_THAT(text, HasSubstr("Host task_worker-1\n  HostName h1\n  Port 2224\n"));
   EXPECT_THAT(text, HasSubstr("Host task_ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
   EXPECT_THAT(text, HasSubstr("Host t1\n  HostName h1\n  Port 2222\n"));
@@ -48,7 +48,7 @@ TEST(JobText, SshConfigHasEveryTaskAndMachine) {
   EXPECT_THAT(text, HasSubstr("UserKnownHostsFile " + folder / "known_hosts"));
 }
 
-TEST(JobText, KeysAndSshd) {
+TEST(JobText, SshdTrustsOnlyTheJobsKey) {
   const PrivateFolder folder;
   EXPECT_EQ(KnownHosts("ssh-ed25519 AAAA"), "carole-job ssh-ed25519 AAAA\n");
   EXPECT_EQ(AuthorizedKeys("ssh-ed25519 AAAA"), "restrict ssh-ed25519 AAAA\n");
@@ -70,14 +70,14 @@ MpirunOptions Options() {
           .command = {"/opt/carole", "train", "--train_dir=$(id); rm -rf x"}};
 }
 
-TEST(JobText, MpirunOnOneMachine) {
-  EXPECT_THAT(MpirunWords(Options()),
+TEST(JobText, MpirunNeedsNoSshOnOneHost) {
+  EXPECT_THAT(MpirunCommand(Options()),
               ElementsAre("/usr/bin/mpirun", "--hostfile", "/tmp/h", "-n", "3", "--map-by", "slot",
                           "--bind-to", "none", "--mca", "btl_base_warn_component_unused", "0",
                           "/opt/carole", "train", "--train_dir=$(id); rm -rf x"));
 }
 
-TEST(JobText, MpirunOnSeveral) {
+TEST(JobText, MpirunUsesTheJobsSshOnSeveralHosts) {
   MpirunOptions options = Options();
   options.ssh = "/usr/bin/ssh";
   options.ssh_config = "/tmp/c";
@@ -85,43 +85,44 @@ TEST(JobText, MpirunOnSeveral) {
   options.network = "eth1,10.0.0.0/8";
   options.ports = "41000-41099";
   options.exported = {"CAROLE_LOG_ALL_RANKS"};
-  const auto words = MpirunWords(options);
-  EXPECT_THAT(words, IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh",
-                                   "plm_rsh_args", "-F /tmp/c", "oob_tcp_keepalive_time"}));
-  EXPECT_THAT(words, IsSupersetOf({"btl_tcp_if_include", "oob_tcp_if_include", "41000-41049",
-                                   "btl_tcp_port_min_v4", "41050", "50", "-x"}));
+  const auto arguments = MpirunCommand(options);
+  EXPECT_THAT(arguments, IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh",
+                                       "plm_rsh_args", "-F /tmp/c", "oob_tcp_keepalive_time"}));
+  EXPECT_THAT(arguments, IsSupersetOf({"btl_tcp_if_include", "oob_tcp_if_include", "41000-41049",
+                                       "btl_tcp_port_min_v4", "41050", "50", "-x"}));
 }
 
-TEST(JobText, NcclTakesTheNetworkThatIsNamed) {
+TEST(JobText, NcclUsesTheInterfaceOfNetwork) {
   MpirunOptions options = Options();
   const std::string eth1 = "NCCL_SOCKET_IFNAME==eth1";
   options.network = "eth1";
-  EXPECT_THAT(MpirunWords(options), Contains(eth1));
-  options.exported = {"NCCL_SOCKET_IFNAME"};  // as the user set it
-  EXPECT_THAT(MpirunWords(options), Not(Contains(eth1)));
+  EXPECT_THAT(MpirunCommand(options), Contains(eth1));
+  options.exported = {"NCCL_SOCKET_IFNAME"};  // set by the user
+  EXPECT_THAT(MpirunCommand(options), Not(Contains(eth1)));
   options = Options();
   options.network = "10.0.0.0/8";
-  EXPECT_THAT(MpirunWords(options), Not(Contains(HasSubstr("NCCL_SOCKET_IFNAME"))));
+  EXPECT_THAT(MpirunCommand(options), Not(Contains(HasSubstr("NCCL_SOCKET_IFNAME"))));
 }
 
-TEST(JobText, BadNetworkAndPorts) {
+TEST(JobText, RejectsBadNetworkAndPorts) {
   for (const char* network : {"-v", "eth0;id", "a b", "$(id)", "eth0\n"}) {
     MpirunOptions options = Options();
     options.network = network;
-    EXPECT_THAT(TextOf<UsageError>([&] { MpirunWords(options); }),
-                HasSubstr("--network: no interface"))
+    EXPECT_THAT(TextOf<UsageError>([&] { MpirunCommand(options); }),
+                HasSubstr("--network: bad interface"))
         << network;
   }
   for (const char* ports : {"x", "41000", "41000-", "-1-50", "80-200", "41000-41005", "41000-70000",
                             "41000-41099 ", "41099-41000"}) {
     MpirunOptions options = Options();
     options.ports = ports;
-    EXPECT_THAT(TextOf<UsageError>([&] { MpirunWords(options); }), HasSubstr("--ports: no range"))
+    EXPECT_THAT(TextOf<UsageError>([&] { MpirunCommand(options); }),
+                HasSubstr("--ports: bad range"))
         << ports;
   }
 }
 
-TEST(JobText, ExitCodes) {
+TEST(JobText, RestartsOnlyAfterALoss) {
   for (int code : {69, 137, 205, 213, 255}) EXPECT_TRUE(IsWorthRestarting(code)) << code;
   for (int code : {0, 1, 64, 65, 70, 74, 75, 78, 139, 143})
     EXPECT_FALSE(IsWorthRestarting(code)) << code;
@@ -132,25 +133,25 @@ TEST(JobText, ExitCodes) {
   EXPECT_EQ(JobExitCode(137), 137);
 }
 
-TEST(JobArguments, Split) {
-  const SplitArguments split = Split({"--ps=idle", "--", "train", "--a=1", "--", "x"});
+TEST(JobArguments, AreSplitAtTheFirstDashes) {
+  const LaunchArguments split = SplitAtDashes({"--ps=idle", "--", "train", "--a=1", "--", "x"});
   EXPECT_THAT(split.launch, ElementsAre("--ps=idle"));
   EXPECT_THAT(split.train, ElementsAre("--a=1", "--", "x"));
   for (const Arguments& bad : {Arguments{}, {"train"}, {"--"}, {"--", "eval"}})
-    EXPECT_THAT(TextOf<UsageError>([&] { Split(bad); }),
+    EXPECT_THAT(TextOf<UsageError>([&] { SplitAtDashes(bad); }),
                 HasSubstr("want carole launch [FLAGS] -- train [FLAGS OF TRAIN]"));
 }
 
-TEST(JobArguments, OwnFlagsAmongTrainings) {
-  SplitArguments split = Split({"--ps=idle", "--", "train", "--a=1", "--max-restarts", "2",
-                                "-ports=1-2", "ports", "-1", "-", "--b"});
-  TakeFlags([](const std::string& name) { return name == "max_restarts" || name == "ports"; },
-            split);
+TEST(JobArguments, MovesFlagsOfLaunchFromTrain) {
+  LaunchArguments split = SplitAtDashes({"--ps=idle", "--", "train", "--a=1", "--max-restarts", "2",
+                                         "-ports=1-2", "ports", "-1", "-", "--b"});
+  MoveLaunchFlags([](const std::string& name) { return name == "max_restarts" || name == "ports"; },
+                  split);
   EXPECT_THAT(split.launch, ElementsAre("--ps=idle", "--max-restarts", "2", "-ports=1-2"));
   EXPECT_THAT(split.train, ElementsAre("--a=1", "ports", "-1", "-", "--b"));
 }
 
-TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
+TEST(JobArguments, EvaluatorFollowsTheTraining) {
   EXPECT_THAT(
       EvalArguments({{"dataset_dir", "/data=1"},
                      {"train_dir", "/out/"},
@@ -171,43 +172,43 @@ TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
                   "--eval_dir=/out/eval"));
 }
 
-TEST(JobEnd, OnlyWhatWasNotedSince) {
+TEST(JobEndDetector, IgnoresMarkersOfEarlierJobs) {
   const PrivateFolder folder;
   const std::string run = folder / "not/there/yet";
-  const JobEnd early(run);
-  EXPECT_FALSE(early.Noted());
-  NoteJobEnd(run, 0);
-  EXPECT_TRUE(early.Noted());
-  const JobEnd late(run);
-  EXPECT_FALSE(late.Noted()) << "an earlier job's";
-  NoteJobEnd(run, 0);
-  EXPECT_TRUE(late.Noted());
-  EXPECT_NO_THROW(NoteJobEnd("/proc/nowhere", 0));
+  const JobEndDetector early(run);
+  EXPECT_FALSE(early.HasEnded());
+  WriteJobEndMarker(run, 0);
+  EXPECT_TRUE(early.HasEnded());
+  const JobEndDetector late(run);
+  EXPECT_FALSE(late.HasEnded()) << "the marker of an earlier job";
+  WriteJobEndMarker(run, 0);
+  EXPECT_TRUE(late.HasEnded());
+  EXPECT_NO_THROW(WriteJobEndMarker("/proc/nowhere", 0));
 }
 
-TEST(JobEnd, RankZeroTellsWhoLaunchedTheJob) {
+TEST(RanksEndMarker, IsWrittenByRankZero) {
   const PrivateFolder folder;
-  const std::string note = folder / "note";
-  const auto end = [](const std::string& path, const std::string& rank) {
-    NoteRanksEnd(testing::Variables({{kRanksEnd, path},
-                                     {"OMPI_COMM_WORLD_RANK", rank},
-                                     {"OMPI_COMM_WORLD_SIZE", "2"},
-                                     {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
-                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  const std::string marker = folder / "marker";
+  const auto write = [](const std::string& path, const std::string& rank) {
+    WriteRanksEndMarker(testing::FakeEnvironment({{kRanksEndVariable, path},
+                                                  {"OMPI_COMM_WORLD_RANK", rank},
+                                                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
   };
-  end(note, "1");
-  EXPECT_FALSE(std::filesystem::exists(note));
-  end(note, "0");
-  EXPECT_TRUE(std::filesystem::exists(note));
+  write(marker, "1");
+  EXPECT_FALSE(std::filesystem::exists(marker));
+  write(marker, "0");
+  EXPECT_TRUE(std::filesystem::exists(marker));
   ::testing::internal::CaptureStderr();
-  end(folder / "missing/note", "0");
+  write(folder / "missing/marker", "0");
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("missing/note: cannot be written: No such file or directory"));
+              HasSubstr("missing/marker: cannot be written: No such file or directory"));
 }
 
-TEST(JobEnd, IsForOtherUsersToo) {
+TEST(JobEndMarker, CanBeReadByOtherUsers) {
   const PrivateFolder folder;
-  NoteJobEnd(folder.path(), 0);
+  WriteJobEndMarker(folder.path(), 0);
   std::ofstream(folder / "any") << "file";
   EXPECT_EQ(std::filesystem::status(folder / ".job_end").permissions(),
             std::filesystem::status(folder / "any").permissions());

@@ -1,4 +1,5 @@
-// `carole launch` on what it cannot start: nothing is written or run, and the exit code says why.
+// Tests `carole launch` with jobs that it cannot start: it writes and runs nothing, and its exit
+// code says why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TEST(LaunchCommand, BadInput) {
+TEST(LaunchCommand, RejectsBadInput) {
   const std::string two = R"(--tf_config={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]})";
   const struct {
     Words arguments;
@@ -24,8 +25,8 @@ TEST(LaunchCommand, BadInput) {
       {{two + "}", "--", "train"}, 78, "[tf_config] task: missing"},
       {{two + R"(, "task": {"type": "chief", "index": 0}})", "--", "train"},
        78,
-       "[launch] key: nowhere for the job's ssh key"},
-      // Where nobody else has to be reached there need be no key.
+       "[launch] --work_dir, --ssh_key: both are missing"},
+      // A chief without workers needs no key.
       {{R"(--tf_config={"cluster": {"chief": ["h0:1"], "ps": ["h1:1"], "evaluator": ["h2:1"]},)"
         R"( "task": {"type": "chief", "index": 0}})",
         "--", "train", "--dataset_name=mnist", "--dataset_dir=/nowhere", "--train_dir="},
@@ -35,15 +36,17 @@ TEST(LaunchCommand, BadInput) {
         R"( "task": {"type": "chief", "index": 0}})",
         "--", "train"},
        78,
-       "192.0.2.7 is no address of this machine"},
-      {{"--network=-v", "--", "train"}, 64, "[flags] --network: no interface: got \"-v\""},
+       "192.0.2.7 is not an address of this machine"},
+      {{"--network=-v", "--", "train"}, 64, "[flags] --network: bad interface: got \"-v\""},
       {{"--", "train", "--max_restarts=x"}, 64, "carole launch: --max_restarts"},
-      {{"--", "train", "--num_gpus=two"}, 64, "--num_gpus: got two, want a whole number from 0 on"},
+      {{"--", "train", "--num_gpus=two"},
+       64,
+       "--num_gpus: got two, want a whole number of at least 0"},
       {{"--", "train", "--num_g", "two"}, 64, "[flags] --num_g: carole train has no such flag"},
       {{"--", "train", "--recipe=imagenet_main", "--num_g", "two"},
        64,
-       "--num_gpus: got two, want a whole number from 0 on"},
-      {{"--", "train", "--recipe=imagenet_main", "--batch_norm=1"}, 64, "may stand for several"},
+       "--num_gpus: got two, want a whole number of at least 0"},
+      {{"--", "train", "--recipe=imagenet_main", "--batch_norm=1"}, 64, "is ambiguous"},
       {{"--", "train", "--recipe=unheard_of"}, 64, "[flags] --recipe: no such recipe"},
       {{"--", "train", "--config=/nowhere.toml"}, 64, "/nowhere.toml"},
   };
@@ -56,7 +59,7 @@ TEST(LaunchCommand, BadInput) {
   }
 }
 
-TEST(LaunchCommand, HelpOfItsOwn) {
+TEST(LaunchCommand, PrintsItsOwnHelp) {
   for (const Words& words :
        {Words{"--help"}, Words{"-h"}, Words{"--helpfull"}, Words{"--work_dir=x", "--help"},
         Words{"--help", "--", "train", "--batch_size=8"}}) {
@@ -68,20 +71,20 @@ TEST(LaunchCommand, HelpOfItsOwn) {
   }
 }
 
-TEST(LaunchCommand, HelpOfTraining) {
+TEST(LaunchCommand, PrintsTheHelpOfTrain) {
   const ProcessResult result =
       RunProcess({CAROLE_BINARY, "launch", "--", "train", "--ps=idle", "--help"}, 30);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, ::testing::HasSubstr("--max_number_of_steps"));
 }
 
-// A job of two machines, which ends for want of a place for its key.
-TEST(LaunchCommand, EvaluationOfARecipeIsLeftToAnEvaluator) {
+// The job has two hosts. It ends early, because no folder for its key is given.
+TEST(LaunchCommand, LeavesTheEvaluationOfARecipeToAnEvaluator) {
   const std::string two = R"(--tf_config={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},)"
                           R"("task": {"type": "chief", "index": 0}})";
   const struct {
     Words training;
-    bool is_left;
+    bool is_left_to_evaluator;
   } cases[] = {
       {{"--recipe=imagenet_main"}, true},
       {{"--recipe=imagenet_main", "--epochs=1"}, false},
@@ -96,13 +99,13 @@ TEST(LaunchCommand, EvaluationOfARecipeIsLeftToAnEvaluator) {
     words.insert(words.end(), test.training.begin(), test.training.end());
     const ProcessResult result = RunProcess(words, 30);
     EXPECT_EQ(result.exit_code, 78) << result.err;
-    EXPECT_EQ(result.err.find("names no evaluator: nothing evaluates") != std::string::npos,
-              test.is_left)
+    EXPECT_EQ(result.err.find("none is an evaluator, so nothing is evaluated") != std::string::npos,
+              test.is_left_to_evaluator)
         << test.training.back();
   }
 }
 
-TEST(LaunchCommand, HostileNames) {
+TEST(LaunchCommand, RejectsHostileHostNames) {
   for (const char* name : {"-oProxyCommand=x", "a;rm -rf x", "$(id)", R"(a\nProxyCommand x)"}) {
     const std::string config = std::string(R"(--tf_config={"cluster": {"worker": [")") + name +
                                R"(:22", "h1:22"]}, "task": {"type": "worker", "index": 0}})";
@@ -113,8 +116,9 @@ TEST(LaunchCommand, HostileNames) {
   }
 }
 
-// Each golden error, under strace: the program says what is wrong, and starts no other one.
-TEST(LaunchCommand, BadTfConfigsStartNothing) {
+// Runs the program on each case of launch_errors.json under strace, which records the programs that
+// it starts.
+TEST(LaunchCommand, StartsNoProgramOnBadTfConfigs) {
   if (!std::filesystem::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";
   const TemporaryFolder folder;
   const std::string trace = folder / "trace";

@@ -1,4 +1,4 @@
-// Signals as terminals, people and schedulers send them, and what children inherit.
+// Tests signals as terminals, people and schedulers send them, and what children inherit.
 #include "launch/job/process.h"
 
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@ namespace {
 
 using ::testing::ContainsRegex;
 
-TEST(Signals, AClosedTerminalAsksOnceAndPeopleMayInsist) {
-  Signals signals;
+TEST(BlockedSignals, DropASecondHangupButNotASecondRequest) {
+  BlockedSignals signals;
   raise(SIGHUP);
   EXPECT_EQ(signals.Wait(0), SIGHUP);
   raise(SIGHUP);
@@ -24,17 +24,17 @@ TEST(Signals, AClosedTerminalAsksOnceAndPeopleMayInsist) {
   EXPECT_EQ(signals.Wait(0), SIGINT);
 }
 
-TEST(Signals, ATerminalThatClosesAfterwardsDoesNotInsist) {
-  Signals signals;
+TEST(BlockedSignals, DropAHangupAfterARequestToStop) {
+  BlockedSignals signals;
   raise(SIGUSR2);
-  EXPECT_EQ(signals.Wait(0), SIGUSR2) << "does not ask to end";
+  EXPECT_EQ(signals.Wait(0), SIGUSR2) << "SIGUSR2 does not ask to stop";
   raise(SIGTERM);
   EXPECT_EQ(signals.Wait(0), SIGTERM);
   raise(SIGHUP);
   EXPECT_EQ(signals.Wait(0), std::nullopt);
 }
 
-TEST(Signals, AReaderOfTheLogThatIsGoneEndsNothing) {
+TEST(BlockedSignals, IgnoreSigpipeExceptInChildren) {
   struct sigaction before {
   }, after{};
   sigaction(SIGPIPE, nullptr, &before);
@@ -42,12 +42,12 @@ TEST(Signals, AReaderOfTheLogThatIsGoneEndsNothing) {
   ASSERT_EQ(pipe(ends.data()), 0);
   close(ends[0]);
   {
-    const Signals signals;
+    const BlockedSignals signals;
     EXPECT_EQ(write(ends[1], "x", 1), -1);
     EXPECT_EQ(errno, EPIPE);
-    EXPECT_THAT(RunToEnd({"/bin/grep", "SigIgn", "/proc/self/status"}),
+    EXPECT_THAT(RunAndCaptureOutput({"/bin/grep", "SigIgn", "/proc/self/status"}),
                 ContainsRegex("[02468ace][0-9a-f]{3}\n"))
-        << "children are ended as ever";
+        << "SIGPIPE ends children as usual";
   }
   sigaction(SIGPIPE, nullptr, &after);
   EXPECT_EQ(after.sa_handler, before.sa_handler);

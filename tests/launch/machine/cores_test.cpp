@@ -22,9 +22,9 @@ class CpuQuotaTest : public ::testing::Test {
   carole::TemporaryFolder root_;
 };
 
-TEST_F(CpuQuotaTest, NoneWithoutFiles) { EXPECT_FALSE(Quota().has_value()); }
+TEST_F(CpuQuotaTest, IsUnlimitedWithoutFiles) { EXPECT_FALSE(Quota().has_value()); }
 
-TEST_F(CpuQuotaTest, SmallestOnTheWayUp) {
+TEST_F(CpuQuotaTest, IsTheSmallestUpToTheTop) {
   Write("proc/self/cgroup", "0::/pod/container\n");
   Write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
   EXPECT_FALSE(Quota().has_value());
@@ -34,14 +34,15 @@ TEST_F(CpuQuotaTest, SmallestOnTheWayUp) {
   EXPECT_EQ(Quota(), 1.5);
 }
 
-// In a container the group's path is the host's, but the mount shows the container's own.
-TEST_F(CpuQuotaTest, ContainerWhoseMountIsItsGroup) {
+// In a container, the path in /proc/self/cgroup is that on the host, but /sys/fs/cgroup shows the
+// container's own group at its top.
+TEST_F(CpuQuotaTest, IsReadAtTheTopOfAContainersMount) {
   Write("proc/self/cgroup", "0::/kubepods/pod17\n");
   Write("sys/fs/cgroup/cpu.max", "200000 100000\n");
   EXPECT_EQ(Quota(), 2);
 }
 
-TEST_F(CpuQuotaTest, Version1) {
+TEST_F(CpuQuotaTest, ReadsCgroupV1) {
   Write("proc/self/cgroup", "5:cpuset:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
   Write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
   Write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
@@ -51,7 +52,7 @@ TEST_F(CpuQuotaTest, Version1) {
   EXPECT_EQ(Quota(), 3);
 }
 
-TEST_F(CpuQuotaTest, DamagedFilesAreNoLimit) {
+TEST_F(CpuQuotaTest, IsUnlimitedIfFilesAreDamaged) {
   Write("proc/self/cgroup", "nonsense\n0::/\n4:cpu:/\n");
   Write("sys/fs/cgroup/cpu.max", "x y\n");
   Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
@@ -59,16 +60,16 @@ TEST_F(CpuQuotaTest, DamagedFilesAreNoLimit) {
   EXPECT_FALSE(Quota().has_value());
 }
 
-TEST(Cores, Shares) {
-  EXPECT_EQ(ShareOfCores(16, 1, std::nullopt, 1), 16);
-  EXPECT_EQ(ShareOfCores(16, 4, std::nullopt, 4), 4);
-  EXPECT_EQ(ShareOfCores(16, 4, 8.0, 4), 2);
-  EXPECT_EQ(ShareOfCores(4, 1, 8.0, 4), 2);  // bound apart, one quota
-  EXPECT_EQ(ShareOfCores(64, 1, 1.5, 1), 1);
-  EXPECT_EQ(ShareOfCores(2, 3, 0.5, 3), 1);
+TEST(ThreadsPerProcess, SharesCoresAndQuota) {
+  EXPECT_EQ(ThreadsPerProcess(16, 1, std::nullopt, 1), 16);
+  EXPECT_EQ(ThreadsPerProcess(16, 4, std::nullopt, 4), 4);
+  EXPECT_EQ(ThreadsPerProcess(16, 4, 8.0, 4), 2);
+  EXPECT_EQ(ThreadsPerProcess(4, 1, 8.0, 4), 2);  // bound to different cores, one quota
+  EXPECT_EQ(ThreadsPerProcess(64, 1, 1.5, 1), 1);
+  EXPECT_EQ(ThreadsPerProcess(2, 3, 0.5, 3), 1);
 }
 
-TEST(Cores, ThoseThatTheProcessIsBoundTo) {
+TEST(BoundCores, FollowTheCpuAffinity) {
   const int before = FindBoundCores().count;
   EXPECT_GE(before, 1);
   cpu_set_t all, one;

@@ -21,14 +21,14 @@ class AvailableMemoryTest : public ::testing::Test {
   carole::TemporaryFolder root_;
 };
 
-TEST_F(AvailableMemoryTest, NothingWithoutFiles) { EXPECT_EQ(Available(), 0); }
+TEST_F(AvailableMemoryTest, IsZeroWithoutFiles) { EXPECT_EQ(Available(), 0); }
 
-TEST_F(AvailableMemoryTest, OfTheMachine) {
+TEST_F(AvailableMemoryTest, IsThatOfTheMachineWithoutCgroups) {
   Write("proc/meminfo", "MemTotal:  9000 kB\nMemFree:  100 kB\nMemAvailable:    5000 kB\n");
   EXPECT_EQ(Available(), 5000 * 1024);
 }
 
-TEST_F(AvailableMemoryTest, LeastOfTheGroupsOnTheWayUp) {
+TEST_F(AvailableMemoryTest, IsTheSmallestUpToTheTop) {
   Write("proc/meminfo", "MemAvailable: 5000 kB\n");
   Write("proc/self/cgroup", "0::/job/step\n");
   Write("sys/fs/cgroup/job/step/memory.max", "max\n");
@@ -43,7 +43,7 @@ TEST_F(AvailableMemoryTest, LeastOfTheGroupsOnTheWayUp) {
   EXPECT_EQ(Available(), 0) << "used up";
 }
 
-TEST_F(AvailableMemoryTest, Version1) {
+TEST_F(AvailableMemoryTest, ReadsCgroupV1) {
   Write("proc/meminfo", "MemAvailable: 5000 kB\n");
   Write("proc/self/cgroup", "7:memory:/job\n4:cpu,cpuacct:/job\n");
   Write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "3000000\n");
@@ -52,7 +52,7 @@ TEST_F(AvailableMemoryTest, Version1) {
   EXPECT_EQ(Available(), 2200000);
 }
 
-TEST_F(AvailableMemoryTest, DamagedFilesAreNoLimit) {
+TEST_F(AvailableMemoryTest, IgnoresDamagedFiles) {
   Write("proc/meminfo", "MemAvailable: 5000 kB\n");
   Write("proc/self/cgroup", "0::/\n");
   Write("sys/fs/cgroup/memory.max", "much\n");

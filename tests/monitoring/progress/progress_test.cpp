@@ -11,17 +11,17 @@ constexpr ProgressValues kHalf{.step = 500,
                                .images_per_second = 1340.4,
                                .seconds_left = 3665};
 
-TEST(Progress, SaysWhatPeopleWantToKnow) {
+TEST(Progress, ShowsStepLossSpeedAndTimeLeft) {
   EXPECT_EQ(FormatProgress(kHalf),
             "[##########..........]  50 %  step 500/1000  loss 0.4321  1340 images/s  "
             "1:01:05 left");
   EXPECT_EQ(FormatProgress({.step = 7, .loss = 1, .images_per_second = 10}),
             "step 7  loss 1.0000  10 images/s");
   ProgressValues limited = kHalf;
-  limited.stops_before = true;
+  limited.stops_early = true;
   EXPECT_THAT(FormatProgress(limited), ::testing::EndsWith("images/s  stops in 1:01:05"));
   ProgressValues evaluating = kHalf;
-  evaluating.doing = "evaluating";
+  evaluating.activity = "evaluating";
   EXPECT_EQ(FormatProgress(evaluating), "[##########..........]  50 %  step 500/1000  evaluating");
 }
 

@@ -5,7 +5,7 @@
 namespace carole::monitoring {
 namespace {
 
-TEST(WorkProgress, SaysHowFastAndHowLongStill) {
+TEST(WorkProgress, ShowsSpeedAndTimeLeft) {
   WorkState state{.what = "train", .unit = "images", .done = 1200, .total = 5000};
   EXPECT_EQ(FormatWork(state), "train: 1200 of 5000 images");
   state.seconds = 3;
@@ -14,8 +14,8 @@ TEST(WorkProgress, SaysHowFastAndHowLongStill) {
   EXPECT_EQ(FormatWork(state), "train: 5000 of 5000 images, 1667 images/s");
 }
 
-// Shards that an earlier build left say nothing about this one's speed.
-TEST(WorkProgress, CountsItsOwnWorkOnly) {
+// Shards that an earlier build left do not count for the speed of this one.
+TEST(WorkProgress, SpeedCountsOnlyNewWork) {
   EXPECT_EQ(FormatWork({.what = "train",
                         .unit = "images",
                         .done = 1'000'000,

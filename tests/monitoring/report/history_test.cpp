@@ -25,7 +25,7 @@ History Steps(int64_t first, int64_t last) {
   return history;
 }
 
-TEST(History, StaysBoundedAndLosesNothing) {
+TEST(History, StaysBoundedAndKeepsAllSums) {
   const int64_t steps = 123'457;
   const History history = Steps(1, steps);
   EXPECT_LE(history.rows().size(), History::kMaxRows);
@@ -35,12 +35,13 @@ TEST(History, StaysBoundedAndLosesNothing) {
   double before = 0;
   for (const Row& row : history.rows()) {
     EXPECT_EQ(row[kStep], before + row[kSteps]);
-    EXPECT_DOUBLE_EQ(Mean(row, kTotalLoss), (before + 1 + row[kStep]) / 2);  // of its steps
+    EXPECT_DOUBLE_EQ(Mean(row, kTotalLoss),
+                     (before + 1 + row[kStep]) / 2);  // mean over the steps of the row
     before = row[kStep];
   }
 }
 
-TEST(History, TravelsAsJson) {
+TEST(History, ConvertsToJsonAndBack) {
   History history = Steps(1, 2500);
   Row odd = StepRow(2501, NAN);
   history.AddStep(odd);
@@ -54,7 +55,7 @@ TEST(History, TravelsAsJson) {
   EXPECT_EQ(back.evaluations().at(0).loss, 1.25);
 }
 
-TEST(History, TakesEvaluationsOfOlderReports) {
+TEST(History, ReadsEvaluationsOfOlderReports) {
   std::string text = History().ToJson();
   const std::string none = "\"evaluations\":[";
   text.insert(text.find(none) + none.size(), "[2000,0.5,0.75]");
@@ -63,8 +64,8 @@ TEST(History, TakesEvaluationsOfOlderReports) {
   EXPECT_TRUE(std::isnan(point.loss));
 }
 
-// Neither steps of a long run nor the cells of ImageNet's 21,841 classes.
-TEST(History, RoundsNoWholeNumbers) {
+// Large integers: a step of a long run, and a cell index with ImageNet's 21,841 classes.
+TEST(History, KeepsLargeIntegersExact) {
   constexpr int64_t kClasses = 21841, kCell = kClasses * kClasses - 1;
   History history;
   history.AddStep({3'000'000'001});
@@ -74,15 +75,15 @@ TEST(History, RoundsNoWholeNumbers) {
   EXPECT_EQ(read.confusion().at(kClasses - 1, kClasses - 1), 7);
 }
 
-TEST(History, RefusesWhatIsNotItsOwn) {
+TEST(History, RejectsOtherText) {
   const std::string good = Steps(1, 3).ToJson();
   EXPECT_NO_THROW(History::FromJson(good));
   std::vector<std::string> bad = {"", "{}", "[]", good.substr(0, good.size() - 1)};
   const auto replace = [&](const std::string& what, const std::string& with) {
     std::string text = good;
-    const size_t place = text.find(what);
-    ASSERT_NE(place, std::string::npos) << what;
-    bad.push_back(text.replace(place, what.size(), with));
+    const size_t position = text.find(what);
+    ASSERT_NE(position, std::string::npos) << what;
+    bad.push_back(text.replace(position, what.size(), with));
   };
   replace("\"version\":1", "\"version\":2");
   replace("\"steps_per_row\":1", "\"steps_per_row\":0");
@@ -93,7 +94,7 @@ TEST(History, RefusesWhatIsNotItsOwn) {
   for (const std::string& text : bad) EXPECT_THROW(History::FromJson(text), DataError) << text;
 }
 
-TEST(History, ForgetsWhatIsDoneAgain) {
+TEST(History, RewindRemovesLaterSteps) {
   History history = Steps(1, 10);
   history.AddEvaluation({.step = 4});
   history.AddEvaluation({.step = 8});

@@ -1,4 +1,4 @@
-// Charts and the page around them. Chromium looks at whole pages in tests/interop.
+// Tests charts and the page that contains them. tests/interop opens whole pages in Chromium.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -31,14 +31,14 @@ TEST(Confusion, NamesAreUtf8) {
   EXPECT_EQ(LabelName(names, 2), "2");
 }
 
-TEST(Chart, NumbersAreShort) {
-  EXPECT_EQ(Short(0), "0");
-  EXPECT_EQ(Short(0.00125), "0.00125");
-  EXPECT_EQ(Short(9500), "9500");
-  EXPECT_EQ(Short(12500), "12.5k");
-  EXPECT_EQ(Short(2.5e6), "2.5M");
-  EXPECT_EQ(Short(-3e9), "-3G");
-  EXPECT_EQ(Short(1e14), "1e+14");
+TEST(Chart, FormatsShortNumbers) {
+  EXPECT_EQ(FormatShort(0), "0");
+  EXPECT_EQ(FormatShort(0.00125), "0.00125");
+  EXPECT_EQ(FormatShort(9500), "9500");
+  EXPECT_EQ(FormatShort(12500), "12.5k");
+  EXPECT_EQ(FormatShort(2.5e6), "2.5M");
+  EXPECT_EQ(FormatShort(-3e9), "-3G");
+  EXPECT_EQ(FormatShort(1e14), "1e+14");
 }
 
 TEST(Chart, SmoothsUpToTheEnds) {
@@ -46,15 +46,15 @@ TEST(Chart, SmoothsUpToTheEnds) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
   values[100] = NAN;
   const std::vector<double> smooth = Smooth(values);
-  EXPECT_EQ(smooth[0], 1);  // of 0, 1, 2
+  EXPECT_EQ(smooth[0], 1);  // mean of 0, 1, 2
   EXPECT_EQ(smooth[50], 50);
   EXPECT_TRUE(std::isnan(smooth[100]));
   EXPECT_EQ(smooth[101], (99 + 101 + 102 + 103) / 4.0);
   EXPECT_EQ(smooth[199], 198);
 }
 
-// A loss of some 1e-3 beside 8, and a step of a million.
-TEST(Chart, ValuesCanBeReadBackFromIt) {
+// A loss of about 1e-3 on an axis up to 8, and a step up to a million.
+TEST(Chart, ValuesCanBeReadBackFromCoordinates) {
   const std::string html = DrawChart({.id = "i", .title = "t", .from_zero = true, .y_max = 8},
                                      {{.name = "a", .x = {0, 654321, 1e6}, .y = {8, 0.00169, 0}}});
   std::smatch point;
@@ -63,7 +63,7 @@ TEST(Chart, ValuesCanBeReadBackFromIt) {
   EXPECT_NEAR((224 - std::stod(point[2])) / 216 * 8, 0.00169, 2e-6);
 }
 
-TEST(Chart, StepsAreWholeNumbers) {
+TEST(Chart, StepTicksAreIntegers) {
   const std::string html =
       DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {1, 2, 3}, .y = {1, 2, 3}}});
   EXPECT_THAT(html, HasSubstr("y=\"241\" text-anchor=\"middle\">2</text>"));
@@ -78,7 +78,7 @@ TEST(Chart, DrawsValuesWhereTheyBelong) {
   EXPECT_THAT(html, Not(HasSubstr("a<b")));
 }
 
-TEST(Chart, BreaksLinesWhereValuesLack) {
+TEST(Chart, BreaksLinesAtMissingValues) {
   const std::string html =
       DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {1, 2, 3, 4}, .y = {1, NAN, 2, 3}}});
   EXPECT_EQ(std::count(html.begin(), html.end(), '|'), 0);
@@ -88,10 +88,10 @@ TEST(Chart, BreaksLinesWhereValuesLack) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
-TEST(Chart, StandsWithoutOrWithOneOrWithEqualValues) {
-  EXPECT_THAT(DrawChart({.id = "i", .title = "t"}, {}), HasSubstr("nothing yet"));
+TEST(Chart, CopesWithNoValuesOneValueAndEqualValues) {
+  EXPECT_THAT(DrawChart({.id = "i", .title = "t"}, {}), HasSubstr("no data yet"));
   EXPECT_THAT(DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {1}, .y = {NAN}}}),
-              HasSubstr("nothing yet"));
+              HasSubstr("no data yet"));
   for (double value : {0.0, 3.0, -2.0, 1e-30}) {
     for (const auto& x : {std::vector<double>{7}, std::vector<double>{7, 8}}) {
       const std::string html =
@@ -112,7 +112,7 @@ TEST(Chart, WideRangesAreLogarithmic) {
     EXPECT_THAT(html, HasSubstr(tick));
 }
 
-TEST(Report, CarriesItsHistory) {
+TEST(Report, EmbedsItsHistory) {
   History history;
   Row row{};
   row[kSteps] = row[kSeconds] = 1;
@@ -130,20 +130,20 @@ TEST(Report, CarriesItsHistory) {
                                        .settings = {{"flags", "--a=\"<b>\""}},
                                        .class_names = {"cat", "<dog>"}},
                                       history);
-  EXPECT_EQ(HistoryOfReport(page).ToJson(), history.ToJson());
+  EXPECT_EQ(ReadHistoryFromReport(page).ToJson(), history.ToJson());
   EXPECT_THAT(page, HasSubstr("net &amp; &lt;set&gt;"));
   EXPECT_THAT(page, HasSubstr("--a=&quot;&lt;b&gt;&quot;"));
-  EXPECT_THAT(page, HasSubstr("cat taken for &lt;dog&gt;: 1"));
+  EXPECT_THAT(page, HasSubstr("cat predicted as &lt;dog&gt;: 1"));
   EXPECT_THAT(page, HasSubstr("<b>0.3125</b><span>last evaluation, cross entropy"));
   EXPECT_THAT(page, HasSubstr("data-name=\"evaluation, cross entropy\""));
   EXPECT_THAT(page, HasSubstr("<b>0.2000</b><span>last loss"));
   EXPECT_THAT(page, HasSubstr("<time class=\"running\" datetime=\"2001-09-09T01:46:40Z\">"));
   EXPECT_THAT(page, Not(HasSubstr("://")));
-  EXPECT_THROW(HistoryOfReport("<html></html>"), DataError);
+  EXPECT_THROW(ReadHistoryFromReport("<html></html>"), DataError);
 }
 
-// Of rows at 1000 and at 53 images a second in turn, which are 100 in all.
-TEST(Report, ThroughputIsOfTimesNotOfRates) {
+// Rows alternate between 1000 and 53 images per second; the true mean is 100.
+TEST(Report, ThroughputAveragesTimesNotRates) {
   constexpr int kRows = 300, kEdge = 3;
   History history;
   for (int step = 1; step <= kRows; ++step) {
@@ -163,17 +163,17 @@ TEST(Report, ThroughputIsOfTimesNotOfRates) {
   EXPECT_LT(std::stod(axis[1]), 200);
 }
 
-TEST(Report, ListsPairsOfManyClasses) {
+TEST(Report, ListsConfusedPairsIfThereAreManyClasses) {
   Confusion confusion{.step = 1, .num_classes = kMaxDrawnClasses + 1};
   confusion.counts[2 * confusion.num_classes + 7] = 9;
   confusion.counts[2 * confusion.num_classes + 2] = 30;
   const std::string html = DrawConfusion(confusion, {"a", "b", "c"});
   EXPECT_THAT(html, HasSubstr("<td>c</td><td>7</td><td>9</td><td>39</td>"));
   EXPECT_THAT(html, Not(HasSubstr("<svg")));
-  EXPECT_THAT(html, HasSubstr("what is confused most often"));
+  EXPECT_THAT(html, HasSubstr("most frequent confusions"));
 }
 
-TEST(Report, ShortensLongNamesOfClasses) {
+TEST(Report, ShortensLongClassNames) {
   const std::string name = "a-très-long-name-of-a-class";
   const std::string html = DrawConfusion(
       {.step = 1, .num_classes = 2, .counts = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}}, {name, "short"});

@@ -36,20 +36,20 @@ TEST(TraceRing, KeepsTheNewestInOrder) {
   EXPECT_EQ(ring.num_dropped(), 6);
 }
 
-TEST(TraceRing, NumbersNames) {
+TEST(TraceRing, GivesIdsToNames) {
   TraceRing ring(4);
-  EXPECT_EQ(ring.NumberOf(""), 0);
-  EXPECT_EQ(ring.NumberOf("a"), 1);
-  EXPECT_EQ(ring.NumberOf("b"), 2);
-  EXPECT_EQ(ring.NumberOf("a"), 1);
+  EXPECT_EQ(ring.NameId(""), 0);
+  EXPECT_EQ(ring.NameId("a"), 1);
+  EXPECT_EQ(ring.NameId("b"), 2);
+  EXPECT_EQ(ring.NameId("a"), 1);
   EXPECT_THAT(ring.Snapshot(0).names, ElementsAre("", "a", "b"));
-  for (int i = 0; i < 70000; ++i) ring.NumberOf("n" + std::to_string(i));
-  EXPECT_EQ(ring.NumberOf("one too many"), 0);
+  for (int i = 0; i < 70000; ++i) ring.NameId("n" + std::to_string(i));
+  EXPECT_EQ(ring.NameId("one too many"), 0);
 }
 
-TEST(TraceEvents, TravelAsBytes) {
+TEST(TraceEvents, SerializeToBytesAndBack) {
   TraceRing ring(4);
-  ring.Add(EventAt(7, ring.NumberOf("net/conv1")));
+  ring.Add(EventAt(7, ring.NameId("net/conv1")));
   const std::string bytes = Serialize(ring.Snapshot(0));
   const TraceEvents back = Deserialize(bytes);
   EXPECT_EQ(back.names, ring.Snapshot(0).names);
@@ -80,7 +80,7 @@ TEST(TraceJson, QuotesAndShiftsToTheClockOfRank0) {
   EXPECT_NEAR(event["dur"], 2.5, 1e-6);
 }
 
-TEST(TraceJson, BusBandwidthIsThatOfARing) {
+TEST(TraceJson, BusBandwidthCountsTheTrafficOfARing) {
   EXPECT_EQ(BusBandwidth("all_reduce", 1000, 2, 4), 750);
   EXPECT_EQ(BusBandwidth("broadcast", 1000, 2, 4), 500);
   EXPECT_EQ(BusBandwidth("broadcast", 1000, 0, 4), 0);

@@ -13,11 +13,11 @@ namespace {
 class EmulatedCudaBackend : public Backend {
  public:
   explicit EmulatedCudaBackend(const EmulatedCudaOptions& options) : cudnn_{options.stream} {
-    device_.numbers = &numbers_;
+    device_.run_context = &run_context_;
     device_.stream = options.stream;
     device_.cudnn = &cudnn_;
     device_.capability = 90;
-    device_.takes_optional = options.takes_optional;
+    device_.force_optional_kernels = options.force_optional_kernels;
   }
 
   std::string_view name() const override { return "emulated_cuda"; }
@@ -35,12 +35,13 @@ class EmulatedCudaBackend : public Backend {
     return maker(spec, device_);
   }
   void BeginRun(const RunContext& context) const override {
-    EmulatedPush(device_.stream, [this, now = cuda::RunNumbers(context)] { numbers_ = now; });
+    EmulatedPush(device_.stream,
+                 [this, now = cuda::DeviceRunContext(context)] { run_context_ = now; });
   }
   const ArenaMath* arena_math() const override { return math_.get(); }
 
  private:
-  mutable cuda::RunNumbers numbers_;
+  mutable cuda::DeviceRunContext run_context_;
   cudnnContext cudnn_;
   cuda::Device device_;
   const std::unique_ptr<ArenaMath> math_ = cuda::MakeArenaMath(device_);
@@ -48,7 +49,7 @@ class EmulatedCudaBackend : public Backend {
 
 }  // namespace
 
-std::string LastProduct() { return EmulatedLastProduct(); }
+std::string LastMatmul() { return EmulatedLastMatmul(); }
 
 FailEveryCall::FailEveryCall() { EmulatedStickyError() = 700; }
 FailEveryCall::~FailEveryCall() { EmulatedStickyError() = cudaSuccess; }

@@ -1,5 +1,5 @@
-// The CUDA backend's kernels as a backend that runs on the CPU (see cuda_runtime.h,
-// cudnn_frontend.h and cublasLt.h here).
+// A backend that runs the kernels of the CUDA backend on the CPU (see cuda_runtime.h,
+// cudnn_frontend.h and cublasLt.h in this folder).
 #pragma once
 
 #include <memory>
@@ -12,18 +12,19 @@ struct CUstream_st;
 namespace carole::testing {
 
 struct EmulatedCudaOptions {
-  CUstream_st* stream = nullptr;  // of the kernels; null: they run at once
-  bool takes_optional = false;    // as in CudaOptions
+  CUstream_st* stream = nullptr;        // runs the kernels; null: they run at once
+  bool force_optional_kernels = false;  // as in CudaOptions
 };
-// The stream outlives it.
+// The stream must outlive the backend.
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(const EmulatedCudaOptions& options);
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int threads);
 
-// How the last product was asked of cuBLASLt: operands' type, whether each is transposed, the
-// result's type and what is done to it, as in "bf16 NT to f32, relu, bias".
-std::string LastProduct();
+// Describes the last call of cuBLASLt by this thread: the type of the operands, whether each is
+// transposed, the type of the result, and the epilogue. Example: "bf16 NT to f32, relu, bias".
+std::string LastMatmul();
 
-// Lets every call of CUDA's fail while it lives, as after a kernel that wrote where it must not.
+// While an object of this type lives, every CUDA call fails, as after a kernel that wrote outside
+// of its memory.
 class FailEveryCall {
  public:
   FailEveryCall();

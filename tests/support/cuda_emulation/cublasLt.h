@@ -1,6 +1,6 @@
-// Stands in for cuBLASLt's header, see cuda_runtime.h here: reads descriptions as the library does,
-// refuses what its documentation refuses, and multiplies on the CPU. So a leading dimension, a
-// transpose, a type, an epilogue or an alignment that is wrong shows.
+// Emulates cuBLASLt on the CPU; replaces its header (see cuda_runtime.h in this folder). It reads
+// the same descriptors, refuses what the library's documentation forbids, and computes the product.
+// So it detects a wrong leading dimension, transposition, type, epilogue or alignment.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -44,7 +44,7 @@ enum cublasLtMatmulPreferenceAttributes_t {
 };
 enum cublasLtReductionScheme_t { CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 
-// Attributes by number, as bytes of the size that each must have.
+// The attributes of a descriptor. Each must have the right number of bytes.
 template <typename Attribute>
 struct EmulatedAttributes {
   cublasStatus_t Set(Attribute attribute, const void* value, size_t bytes, size_t want) {
@@ -54,9 +54,9 @@ struct EmulatedAttributes {
     values[attribute] = number;
     return CUBLAS_STATUS_SUCCESS;
   }
-  uint64_t Get(Attribute attribute, uint64_t otherwise) const {
+  uint64_t Get(Attribute attribute, uint64_t default_value) const {
     const auto found = values.find(attribute);
-    return found == values.end() ? otherwise : found->second;
+    return found == values.end() ? default_value : found->second;
   }
   std::map<Attribute, uint64_t> values;
 };
@@ -93,7 +93,7 @@ using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
-// For this epilogue, alignment (bytes) and workspace.
+// An algorithm is valid for this epilogue, alignment (in bytes) and workspace.
 struct cublasLtMatmulAlgo_t {
   uint64_t epilogue, alignment, workspace_bytes;
 };
@@ -103,8 +103,8 @@ struct cublasLtMatmulHeuristicResult_t {
   cublasStatus_t state;
 };
 
-// In words, how this thread last asked for a product: "bf16 NT to f32, relu, bias".
-inline std::string& EmulatedLastProduct() {
+// Describes the last product of this thread, for example "bf16 NT to f32, relu, bias".
+inline std::string& EmulatedLastMatmul() {
   static thread_local std::string last;
   return last;
 }
@@ -156,7 +156,7 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
   return preference->Set(attribute, value, bytes, is_size ? 8 : 4);
 }
 
-// Whether the sizes fit each other: (m,inner) (inner,n) = (m,n).
+// Whether the sizes match: (m,inner) (inner,n) = (m,n).
 inline bool EmulatedFits(const cublasLtMatmulDescOpaque_t& d, const cublasLtMatrixLayoutOpaque_t& a,
                          const cublasLtMatrixLayoutOpaque_t& b,
                          const cublasLtMatrixLayoutOpaque_t& result) {
@@ -167,7 +167,8 @@ inline bool EmulatedFits(const cublasLtMatmulDescOpaque_t& d, const cublasLtMatr
          result.columns == n;
 }
 
-// The types of CUBLAS_COMPUTE_32F in the library's table, of which the bias is the result's.
+// Whether the library's table for CUBLAS_COMPUTE_32F lists these types. The bias has the type of
+// the result.
 inline bool EmulatedHasTypes(const cublasLtMatmulDescOpaque_t& d, cudaDataType_t a,
                              cudaDataType_t b, cudaDataType_t result) {
   const bool has_bias = (d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0;
@@ -186,7 +187,7 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   if ((d->epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 && d->bias() == nullptr)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (!EmulatedHasTypes(*d, a->type, b->type, result->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  // Else parts of a sum might meet in 16 bits.
+  // With another reduction scheme, parts of a sum might be added in 16 bits.
   if (preference->Get(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, ~uint64_t{0}) !=
       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -204,12 +205,12 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// A matrix in memory, columns first.
+// A column-major matrix in memory.
 struct EmulatedMatrix {
   cublasLtMatrixLayoutOpaque_t layout;
   void* data;
 
-  // Row by row, or column by column.
+  // Returns the elements row by row, or column by column.
   std::vector<double> Read(bool by_rows) const {
     const uint64_t outer = by_rows ? layout.rows : layout.columns;
     const uint64_t inner = by_rows ? layout.columns : layout.rows;
@@ -217,15 +218,15 @@ struct EmulatedMatrix {
     numbers.reserve(outer * inner);
     for (uint64_t i = 0; i < outer; ++i)
       for (uint64_t k = 0; k < inner; ++k)
-        numbers.push_back(EmulatedGet(type(), data, by_rows ? Place(i, k) : Place(k, i)));
+        numbers.push_back(EmulatedGet(type(), data, by_rows ? Offset(i, k) : Offset(k, i)));
     return numbers;
   }
   void Put(uint64_t row, uint64_t column, float value) const {
-    EmulatedPut(type(), data, Place(row, column), value);
+    EmulatedPut(type(), data, Offset(row, column), value);
   }
 
  private:
-  int64_t Place(uint64_t row, uint64_t column) const {
+  int64_t Offset(uint64_t row, uint64_t column) const {
     return static_cast<int64_t>(row) + static_cast<int64_t>(column) * layout.leading;
   }
   EmulatedType type() const {
@@ -242,10 +243,10 @@ inline void EmulatedDescribe(const cublasLtMatmulDescOpaque_t& d,
     return std::string(type == CUDA_R_16BF ? "bf16" : type == CUDA_R_16F ? "fp16" : "f32");
   };
   const bool tf32 = d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  EmulatedLastProduct() = (tf32 ? "tf32" : name(a.type)) + (d.transposes_a() ? " T" : " N") +
-                          (d.transposes_b() ? "T to " : "N to ") + name(result.type) +
-                          ((d.epilogue() & CUBLASLT_EPILOGUE_RELU) != 0 ? ", relu" : "") +
-                          ((d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 ? ", bias" : "");
+  EmulatedLastMatmul() = (tf32 ? "tf32" : name(a.type)) + (d.transposes_a() ? " T" : " N") +
+                         (d.transposes_b() ? "T to " : "N to ") + name(result.type) +
+                         ((d.epilogue() & CUBLASLT_EPILOGUE_RELU) != 0 ? ", relu" : "") +
+                         ((d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 ? ", bias" : "");
 }
 
 // result = [relu](op(a) op(b) [+ bias])
@@ -282,7 +283,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, c
       algo->epilogue == d->epilogue() && algo->workspace_bytes <= workspace_bytes &&
       is_aligned(d->bias(), 16) && is_aligned(a_data, algo->alignment) &&
       is_aligned(b_data, algo->alignment) && is_aligned(data, algo->alignment);
-  // As seen on an H200 with cuBLAS 13.
+  // cuBLAS 13 on an H200 refuses a bias that the epilogue does not use.
   const bool has_stray_bias = d->bias() != nullptr && (d->epilogue() & CUBLASLT_EPILOGUE_BIAS) == 0;
   constexpr uint64_t kWorkspaceAlignment = 256;
   if (!fits_algorithm || has_stray_bias || !is_aligned(workspace, kWorkspaceAlignment) ||

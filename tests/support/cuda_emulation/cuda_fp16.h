@@ -1,4 +1,4 @@
-// Stands in for CUDA's header, see cuda_runtime.h here.
+// Replaces CUDA's header of this name; see cuda_runtime.h in this folder.
 #pragma once
 
 #include "src/core/float16.h"

@@ -1,9 +1,12 @@
-// Stands in for CUDA's header where no GPU is: our own kernels (src/backend/cuda/*.cu), compiled as
-// C++, run on the CPU, when the stream that they are given to comes to them. Each thread of a block
-// is a fiber; __syncthreads() lets the others come as far. Threads and blocks take turns forwards
-// in some launches and backwards in others, so that a missing barrier gives other bits. Shows wrong
-// arithmetic, wrong indexes, grids that a GPU refuses, barriers that not all threads come to and
-// vectors that are not aligned; not all races, and not bad speed.
+// Emulates the CUDA runtime on the CPU. It replaces CUDA's header of this name, so that our own
+// kernels (src/backend/cuda) can be compiled as C++ and tested on machines without a GPU.
+//
+// A kernel runs when its stream reaches it. Each thread of a block is a fiber; __syncthreads()
+// switches to the next fiber. Threads and blocks run in ascending order in some launches, and in
+// descending order in others, so that a missing barrier changes the result.
+//
+// The emulation detects wrong arithmetic, wrong indexes, grids that a GPU refuses, barriers that
+// not all threads reach, and misaligned vectors. It does not detect all races, nor slow kernels.
 #pragma once
 
 #include <setjmp.h>
@@ -45,7 +48,7 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 
-// Memory is the host's.
+// Device memory is host memory.
 inline cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
   if (thread_captures) return cudaErrorStreamCaptureUnsupported;
@@ -53,7 +56,7 @@ inline cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 }
 inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (thread_device != EmulatedDeviceOfProcess()) {
-    std::fputs("memory of another device than the process's\n", stderr);
+    std::fputs("emulated GPU: memory is allocated on another device than the process's\n", stderr);
     std::abort();
   }
   const cudaError_t status = cudaMallocHost(memory, bytes);
@@ -87,7 +90,7 @@ struct dim3 {
 };
 inline dim3 gridDim, blockDim, blockIdx, threadIdx;
 
-// As memory that others read as what it holds.
+// Kernels read memory of other types through these vectors, so they may alias.
 struct alignas(8) [[gnu::may_alias]] uint2 {
   uint32_t x, y;
 };
@@ -105,24 +108,24 @@ struct cudaLaunchConfig_t {
 
 namespace cuda_emulation {
 
-// The threads of one block, run in turn from barrier to barrier. A fiber goes from thread to thread
-// until one waits at a barrier, which keeps it.
+// Runs the threads of one block in turn, from barrier to barrier. A fiber runs one thread after the
+// other, until a thread waits at a barrier; that thread keeps the fiber.
 class Block {
  public:
   explicit Block(unsigned threads) : fibers_(threads) {
     for (Fiber& fiber : fibers_) fiber.stack.resize(kStackBytes);
   }
 
-  void Run(const std::function<void()>& kernel, bool backwards) {
+  void Run(const std::function<void()>& kernel, bool reversed) {
     kernel_ = &kernel;
-    backwards_ = backwards;
+    reversed_ = reversed;
     current_block = this;
     started_ = 0;
     size_t waiting = 0;
     while (started_ < fibers_.size()) waiting += Start(waiting) ? 1 : 0;
     while (waiting > 0) {
       if (waiting < fibers_.size()) {
-        std::fputs("emulated GPU: a barrier that some threads of a block do not come to\n", stderr);
+        std::fputs("emulated GPU: a barrier that some threads of a block do not reach\n", stderr);
         std::abort();
       }
       waiting = 0;
@@ -145,7 +148,8 @@ class Block {
     bool done = false;
   };
 
-  // Whether its thread waits at a barrier; else there is none left to run.
+  // Runs fiber i. Returns whether its thread waits at a barrier; otherwise no thread is left to
+  // run.
   bool Start(size_t i) {
     Fiber& fiber = fibers_[i];
     current_ = i;
@@ -158,7 +162,7 @@ class Block {
     if (_setjmp(scheduler_) == 0) setcontext(&context);
     return !fibers_[current_].done;
   }
-  // By jumps, which take no calls of the system, as contexts do.
+  // Continues fiber i. Uses jumps, since switching contexts needs system calls.
   bool Continue(size_t i) {
     current_ = i;
     threadIdx = dim3(fibers_[i].thread);
@@ -171,7 +175,7 @@ class Block {
     while (block.started_ < block.fibers_.size()) {
       const size_t number = block.started_++;
       fiber.thread =
-          static_cast<unsigned>(block.backwards_ ? block.fibers_.size() - 1 - number : number);
+          static_cast<unsigned>(block.reversed_ ? block.fibers_.size() - 1 - number : number);
       threadIdx = dim3(fiber.thread);
       (*block.kernel_)();
     }
@@ -182,11 +186,12 @@ class Block {
   std::vector<Fiber> fibers_;  // one for each thread
   jmp_buf scheduler_;
   const std::function<void()>* kernel_ = nullptr;
-  size_t current_ = 0, started_ = 0;  // the fiber that runs; how many threads
-  bool backwards_ = false;
+  size_t current_ = 0, started_ = 0;  // the running fiber; the number of threads started
+  bool reversed_ = false;
 };
 
-// Kept from launch to launch: its stacks are large.
+// Returns the fibers for blocks of this size. They are kept from launch to launch, since their
+// stacks are large.
 inline Block& BlockOf(unsigned threads) {
   static thread_local std::map<unsigned, Block> blocks;
   return blocks.try_emplace(threads, threads).first->second;
@@ -198,11 +203,11 @@ inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
 
 namespace cuda_emulation {
 
-// As tensor_cores.h says it; here all of a block's warps come to it together.
+// Emulates MultiplyAdd() of tensor_cores.h. Here all warps of a block must call it together.
 template <typename T>
 void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  constexpr unsigned kMostThreads = 1024, kLanes = 32;
-  static uint32_t of_a[kMostThreads][4], of_b[kMostThreads][2];
+  constexpr unsigned kMaxThreads = 1024, kLanes = 32;
+  static uint32_t of_a[kMaxThreads][4], of_b[kMaxThreads][2];
   std::memcpy(of_a[threadIdx.x], a, sizeof(a));
   std::memcpy(of_b[threadIdx.x], b, sizeof(b));
   __syncthreads();
@@ -224,28 +229,29 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) 
   __syncthreads();
 }
 
-// One kernel at a time, of all ranks: what they share lies in static memory.
+// Runs a kernel. Only one kernel of the process runs at a time, since shared memory is static
+// memory.
 inline void RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   Block& block = BlockOf(threads.x);
   gridDim = grid;
   blockDim = threads;
-  static unsigned launches = 0;  // an order that repeats after no number of launches (Thue, Morse)
-  const bool backwards = std::popcount(launches++) % 2 != 0;
+  static unsigned launches = 0;  // picks the order by the Thue-Morse sequence, which has no period
+  const bool reversed = std::popcount(launches++) % 2 != 0;
   const uint64_t blocks = uint64_t{grid.x} * grid.y;
   for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t number = backwards ? blocks - 1 - i : i;
+    const uint64_t number = reversed ? blocks - 1 - i : i;
     blockIdx = dim3(static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x));
-    block.Run(thread, backwards);
+    block.Run(thread, reversed);
   }
 }
 
-// Whether a GPU of any generation takes it.
+// Whether GPUs of all generations accept this grid.
 inline bool IsGrid(dim3 grid, dim3 threads) {
-  constexpr unsigned kMostX = 0x7FFFFFFF, kMostY = 65535, kMostThreads = 1024;
-  return grid.x >= 1 && grid.x <= kMostX && grid.y >= 1 && grid.y <= kMostY && grid.z == 1 &&
-         threads.x >= 1 && threads.x <= kMostThreads && threads.y == 1 && threads.z == 1;
+  constexpr unsigned kMaxX = 0x7FFFFFFF, kMaxY = 65535, kMaxThreads = 1024;
+  return grid.x >= 1 && grid.x <= kMaxX && grid.y >= 1 && grid.y <= kMaxY && grid.z == 1 &&
+         threads.x >= 1 && threads.x <= kMaxThreads && threads.y == 1 && threads.z == 1;
 }
 
 }  // namespace cuda_emulation

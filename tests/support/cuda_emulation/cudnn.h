@@ -1,4 +1,4 @@
-// Stands in for cuDNN's header, see cudnn_frontend.h here.
+// Replaces cuDNN's header of this name; see cudnn_frontend.h in this folder.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,8 +1,8 @@
-// Stands in for cudnn-frontend's header, see cuda_runtime.h here: reads the graphs of convolutions
-// that src/backend/cuda/convolution/conv2d.cpp builds, refuses what the library refuses, and
-// computes them on the CPU by tensors' dims and strides. So a shape, a type, a missing tensor or an
-// alignment that is wrong shows. The plans that it has for each include some that nobody should
-// take: their results are wrong.
+// Emulates cuDNN's graph API on the CPU; replaces the header of cudnn-frontend (see cuda_runtime.h
+// in this folder). It accepts the graphs that src/backend/cuda/convolution/conv2d.cpp builds,
+// refuses what the library refuses, and computes them from the dims and strides of the tensors. So
+// it detects a wrong shape, type or alignment, and a missing tensor. For each graph it offers
+// plans, and some of them must not be used: their results are wrong.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,12 +25,12 @@ namespace cudnn_frontend {
 enum class error_code_t { OK, INVALID_VALUE, GRAPH_NOT_SUPPORTED, GRAPH_EXECUTION_FAILED };
 struct [[nodiscard]] error_t {
   error_t() = default;
-  error_t(error_code_t code, std::string words) : code(code), words(std::move(words)) {}
+  error_t(error_code_t code, std::string message) : code(code), message(std::move(message)) {}
   bool is_good() const { return code == error_code_t::OK; }
   bool is_bad() const { return !is_good(); }
-  std::string get_message() { return words; }  // as the library has it
+  std::string get_message() { return message; }  // as the library has it
   error_code_t code = error_code_t::OK;
-  std::string words;
+  std::string message;
 };
 
 enum class DataType_t { FLOAT, HALF, BFLOAT16 };
@@ -53,7 +53,8 @@ enum class NumericalNote_t {
   WINOGRAD_TILE_13x13
 };
 
-// Of a GPU that is not there: the library itself is asked about those (tests/backend/plan_test).
+// The description of another GPU is not supported; tests/backend/cuda/plan_test.cpp uses the real
+// cuDNN for that.
 struct DeviceProperties {
   error_t deserialize(const std::vector<uint8_t>&) {
     return {error_code_t::GRAPH_NOT_SUPPORTED, "emulated: there are no other GPUs"};
@@ -87,8 +88,8 @@ struct Tensor_attributes {
   const std::vector<int64_t>& get_stride() const { return stride; }
 
   int64_t count() const { return dim[0] * dim[1] * dim[2] * dim[3]; }
-  // Where the i-th element lies, counted with channels last.
-  int64_t Place(int64_t i) const {
+  // Returns the offset in memory of element number i, counted with channels last.
+  int64_t ElementOffset(int64_t i) const {
     const int64_t pixel = i / dim[1], row = pixel / dim[3];
     return row / dim[2] * stride[0] + i % dim[1] * stride[1] + row % dim[2] * stride[2] +
            pixel % dim[3] * stride[3];
@@ -114,7 +115,7 @@ struct Convolution_attributes {
     dilation = std::move(value);
     return *this;
   }
-  std::vector<int64_t> padding, stride, dilation;  // of rows, of columns
+  std::vector<int64_t> padding, stride, dilation;  // each for rows and for columns
 };
 using Conv_fprop_attributes = Convolution_attributes;
 using Conv_dgrad_attributes = Convolution_attributes;
@@ -128,7 +129,7 @@ struct Pointwise_attributes {
   PointwiseMode_t mode = PointwiseMode_t::ADD;
 };
 
-// A way to compute a graph. Wrong ones add 1 to each result.
+// A plan for a graph. A wrong plan adds 1 to each result.
 struct EmulatedPlan {
   const char* name;
   std::vector<NumericalNote_t> notes = {};
@@ -154,7 +155,7 @@ class Graph {
   Graph& set_io_data_type(DataType_t) { return *this; }
   Graph& set_intermediate_data_type(DataType_t type) { return set_compute_data_type(type); }
   Graph& set_compute_data_type(DataType_t type) {
-    is_sound_ = is_sound_ && IsWide(type);
+    sums_in_fp32_ = sums_in_fp32_ && IsWide(type);
     return *this;
   }
   Graph& set_device_properties(const std::shared_ptr<const DeviceProperties>&) { return *this; }
@@ -189,7 +190,7 @@ class Graph {
   }
 
   error_t validate() const {
-    if (!is_sound_) return {error_code_t::INVALID_VALUE, "emulated: want sums in fp32"};
+    if (!sums_in_fp32_) return {error_code_t::INVALID_VALUE, "emulated: want sums in fp32"};
     for (const TensorPointer& t : tensors_) {
       const bool has_strides = t->is_virtual || t->stride.size() == 4;
       if (t->dim.size() != 4 || !has_strides)
@@ -210,7 +211,7 @@ class Graph {
   }
   Graph& select_numeric_notes(const std::vector<NumericalNote_t>&) { return *this; }
   Graph& deselect_workspace_greater_than(int64_t bytes) {
-    most_workspace_bytes_ = bytes;
+    max_workspace_bytes_ = bytes;
     return *this;
   }
   error_t check_support() const {
@@ -293,7 +294,7 @@ class Graph {
     return (x.dim[2 + axis] + 2 * a.padding[axis] - window) / a.stride[axis] + 1;
   }
 
-  // Its result, virtual so far.
+  // Adds a step and returns its result, which is virtual until set_output() is called.
   TensorPointer AddStep(Step step) {
     step.result = tensor({});
     step.result->is_virtual = true;
@@ -307,8 +308,9 @@ class Graph {
            w.dim[0] % s.groups() == 0 && y.dim[2] == OutputSize(x, w, s.convolution, 0) &&
            y.dim[3] == OutputSize(x, w, s.convolution, 1);
   }
-  // Results have their operands' type, as on Hopper with cuDNN 9.19. Groups and dilated filters
-  // leave the rest to another pass, so that such passes are taken, too.
+  // Whether plan number i supports the graph. Results must have the type of their operands, as on
+  // Hopper with cuDNN 9.19. Convolutions with groups or dilation cannot be fused here, so that
+  // tests also cover the unfused forms.
   bool IsSupported(int64_t i) const {
     const Step& first = steps_.front();
     const bool fuses = steps_.size() > 1;
@@ -318,52 +320,52 @@ class Graph {
     const EmulatedPlan& plan = EmulatedPlans().at(static_cast<size_t>(i));
     for (const NumericalNote_t note : plan.notes)
       if (unwanted_.contains(note)) return false;
-    return plan.can_be_built && plan.workspace_bytes <= most_workspace_bytes_;
+    return plan.can_be_built && plan.workspace_bytes <= max_workspace_bytes_;
   }
 
   static void Compute(const std::vector<Step>& steps, const Pointers& pointers,
                       const EmulatedPlan& plan) {
-    Numbers passed;  // from step to step
+    Numbers carried;  // the result that is passed from step to step
     const auto read = [&](const Tensor_attributes& t) {
-      if (t.is_virtual) return std::move(passed);
+      if (t.is_virtual) return std::move(carried);
       Numbers numbers(static_cast<size_t>(t.count()));
       for (size_t i = 0; i < numbers.size(); ++i)
-        numbers[i] =
-            EmulatedGet(TypeOf(t.type), pointers.at(t.uid), t.Place(static_cast<int64_t>(i)));
+        numbers[i] = EmulatedGet(TypeOf(t.type), pointers.at(t.uid),
+                                 t.ElementOffset(static_cast<int64_t>(i)));
       return numbers;
     };
     for (const Step& s : steps) {
       Numbers a = read(*s.a);
       Numbers b = s.b == nullptr ? Numbers() : read(*s.b);
       if (s.kind == Kind::kPointwise) {
-        passed = Pointwise(s.mode, std::move(a), b);
+        carried = Pointwise(s.mode, std::move(a), b);
         continue;
       }
       if (IsWide(s.a->type) && !plan.notes.empty()) {
         EmulatedRoundToTf32(a);
         EmulatedRoundToTf32(b);
       }
-      passed = Convolve(s, a, b);
+      carried = Convolve(s, a, b);
     }
     const Tensor_attributes& result = *steps.back().result;
-    for (size_t i = 0; i < passed.size(); ++i) {
+    for (size_t i = 0; i < carried.size(); ++i) {
       EmulatedPut(TypeOf(result.type), pointers.at(result.uid),
-                  result.Place(static_cast<int64_t>(i)),
-                  static_cast<float>(passed[i] + (plan.is_wrong ? 1 : 0)));
+                  result.ElementOffset(static_cast<int64_t>(i)),
+                  static_cast<float>(carried[i] + (plan.is_wrong ? 1 : 0)));
     }
   }
 
   static Numbers Pointwise(PointwiseMode_t mode, Numbers a, const Numbers& b) {
     for (size_t i = 0; i < a.size(); ++i) {
-      if (mode == PointwiseMode_t::ADD) a[i] += b[i % b.size()];  // a bias: one of each channel
+      if (mode == PointwiseMode_t::ADD) a[i] += b[i % b.size()];  // a bias has one per channel
       if (mode == PointwiseMode_t::RELU_FWD && a[i] < 0) a[i] = 0;
       if (mode == PointwiseMode_t::RELU_BWD && !(b[i] > 0)) a[i] = 0;
     }
     return a;
   }
 
-  // Calls use(y's element, first of x's, first of w's, how many) for rows of products, which are
-  // the same in all three directions.
+  // Calls use(element of y, first element of x, first element of w, count) for all rows of
+  // products, which are the same in all three directions.
   template <typename Use>
   static void ForEachProduct(const Step& s, const Use& use) {
     const std::vector<int64_t>&x = s.x().dim, &w = s.w().dim, &y = s.y().dim;
@@ -393,11 +395,11 @@ class Graph {
   }
 
   std::vector<TensorPointer> tensors_;
-  std::vector<Step> steps_;  // the first is the convolution; each takes the result before it as a
+  std::vector<Step> steps_;  // the convolution first; operand `a` of each is the previous result
   std::set<NumericalNote_t> unwanted_;
-  int64_t most_workspace_bytes_ = INT64_MAX, chosen_ = -1;
+  int64_t max_workspace_bytes_ = INT64_MAX, chosen_ = -1;
   std::set<int64_t> built_;
-  bool is_sound_ = true;
+  bool sums_in_fp32_ = true;
 };
 
 }  // namespace graph

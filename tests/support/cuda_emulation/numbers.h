@@ -1,4 +1,4 @@
-// What the libraries' stand-ins here have in common: numbers of any type, and products of them.
+// Reading, writing and multiplying elements of any type, for the emulated libraries of this folder.
 #pragma once
 
 #include <bit>
@@ -9,22 +9,22 @@
 
 enum class EmulatedType { kF32, kF16, kBF16 };
 
-inline float EmulatedGet(EmulatedType type, const void* data, int64_t place) {
-  if (type == EmulatedType::kBF16) return static_cast<const carole::Bf16*>(data)[place];
-  if (type == EmulatedType::kF16) return static_cast<const carole::Fp16*>(data)[place];
-  return static_cast<const float*>(data)[place];
+inline float EmulatedGet(EmulatedType type, const void* data, int64_t index) {
+  if (type == EmulatedType::kBF16) return static_cast<const carole::Bf16*>(data)[index];
+  if (type == EmulatedType::kF16) return static_cast<const carole::Fp16*>(data)[index];
+  return static_cast<const float*>(data)[index];
 }
-inline void EmulatedPut(EmulatedType type, void* data, int64_t place, float value) {
+inline void EmulatedPut(EmulatedType type, void* data, int64_t index, float value) {
   if (type == EmulatedType::kBF16) {
-    static_cast<carole::Bf16*>(data)[place] = carole::Bf16(value);
+    static_cast<carole::Bf16*>(data)[index] = carole::Bf16(value);
   } else if (type == EmulatedType::kF16) {
-    static_cast<carole::Fp16*>(data)[place] = carole::Fp16(value);
+    static_cast<carole::Fp16*>(data)[index] = carole::Fp16(value);
   } else {
-    static_cast<float*>(data)[place] = value;
+    static_cast<float*>(data)[index] = value;
   }
 }
 
-// As tensor cores round fp32.
+// Rounds as tensor cores round fp32 operands to TF32.
 inline void EmulatedRoundToTf32(std::vector<double>& numbers) {
   for (double& number : numbers) {
     auto bits = std::bit_cast<uint32_t>(static_cast<float>(number));
@@ -33,7 +33,7 @@ inline void EmulatedRoundToTf32(std::vector<double>& numbers) {
   }
 }
 
-// Where most of the time goes: not slowed down by checks that are for kernels.
+// Most of the time is spent here, so the alignment checks, which are meant for kernels, are off.
 [[gnu::no_sanitize("alignment")]] inline double EmulatedDot(const double* a, const double* b,
                                                             int64_t count) {
   double sum = 0;

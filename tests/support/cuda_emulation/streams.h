@@ -1,6 +1,6 @@
-// Streams, events and graphs of CUDA. An EmulatedStream is a thread, which runs what it was given
-// in order, later than it was given: so a missing event shows as a wrong sum. Part of
-// cuda_runtime.h.
+// Emulated streams, events and graphs of CUDA; part of cuda_runtime.h. An EmulatedStream is a
+// thread that runs its work in order, but later than it was enqueued: so a missing event leads to a
+// wrong result.
 #pragma once
 
 #include <atomic>
@@ -33,19 +33,20 @@ inline const char* cudaGetErrorName(cudaError_t error) {
   return error == 700 ? "cudaErrorIllegalAddress" : "emulated";
 }
 
-// What every call returns once a kernel has failed; tests set it.
+// The error that every call returns after a kernel has failed. Tests set it.
 inline std::atomic<cudaError_t>& EmulatedStickyError() {
   static std::atomic<cudaError_t> error = cudaSuccess;
   return error;
 }
 
-// While it does, a thread may neither allocate nor wait; a look at an event ends the capture, too.
+// Whether this thread captures: then it may neither allocate nor wait. Querying an event also
+// breaks the capture.
 inline thread_local bool thread_captures = false, thread_breaks_capture = false;
 
-// Each thread begins with the first device, whatever others of the process have.
+// The current device of this thread. As in CUDA, each thread starts with device 0.
 inline thread_local int thread_device = 0;
 inline std::atomic<int>& EmulatedDeviceOfProcess() {
-  static std::atomic<int> device = 0;  // that a thread chose last: each process has one
+  static std::atomic<int> device = 0;  // the last choice of any thread: a process uses one device
   return device;
 }
 inline cudaError_t cudaSetDevice(int device) {
@@ -57,12 +58,12 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-// What kernels and copies are given to; null does them at once.
+// A stream. Kernels and copies in the null stream run at once.
 struct CUstream_st {
-  const int device = thread_device;  // kernels of threads that have another are refused
+  const int device = thread_device;  // kernels of threads with another device are refused
   virtual ~CUstream_st() = default;
   virtual void Push(std::function<void()> work) = 0;
-  virtual void Wait() = 0;  // until all of it is done
+  virtual void Wait() = 0;  // until all work is done
 };
 using cudaStream_t = CUstream_st*;
 
@@ -74,7 +75,7 @@ struct EmulatedStream : CUstream_st {
     PushNow({});
     thread.join();
   }
-  // To the graph that captures it, if there is one.
+  // Adds work to the graph that captures this stream, if there is one, else to the queue.
   inline void Push(std::function<void()> work) override;
   void PushNow(std::function<void()> work) {
     const std::lock_guard lock(mutex);
@@ -123,7 +124,7 @@ struct CUevent_st {
   }
   std::mutex mutex;
   std::condition_variable changed;
-  // Pushes what completes it.
+  // Enqueues work in the stream that completes the event.
   void RecordIn(EmulatedStream& stream) {
     const std::lock_guard lock(mutex);
     stream.PushNow([this, number = ++recorded] {
@@ -137,13 +138,13 @@ struct CUevent_st {
     const std::lock_guard lock(mutex);
     stream.PushNow([this, number = recorded] { WaitFor(number); });
   }
-  std::atomic<EmulatedCapture*> capture{nullptr};  // that recorded it last
+  std::atomic<EmulatedCapture*> capture{nullptr};  // the capture that recorded it last
   uint64_t recorded = 0, completed = 0;
-  std::chrono::steady_clock::time_point time;  // of the last that is completed
+  std::chrono::steady_clock::time_point time;  // of the last completion
 };
 using cudaEvent_t = EmulatedEvent*;
 
-// What streams were given while they were captured, in order.
+// A capture, and later the graph: the work that streams got while they were captured, in order.
 struct EmulatedCapture {
   struct Node {
     EmulatedStream* stream;
@@ -151,17 +152,17 @@ struct EmulatedCapture {
     EmulatedEvent* records = nullptr;
     EmulatedEvent* waits = nullptr;
   };
-  // CUDA's graphs do not stand two threads at a time: the pause makes that likely to be seen.
+  // CUDA graphs are not thread-safe. The pause makes it likely that a violation is detected.
   void Add(Node node) {
     const std::unique_lock lock(mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
-      std::fputs("two threads add to one graph\n", stderr);
+      std::fputs("emulated GPU: two threads add to one graph at the same time\n", stderr);
       std::abort();
     }
     nodes.push_back(std::move(node));
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  // Whether each stream's end is waited for by another.
+  // Whether the end of each stream other than `origin` is waited for by another stream.
   bool IsJoined(const EmulatedStream* origin) const {
     std::map<const EmulatedStream*, EmulatedEvent*> open;
     for (const Node& node : nodes) {
@@ -172,7 +173,8 @@ struct EmulatedCapture {
     return open.empty();
   }
   void Launch() {
-    std::map<EmulatedEvent*, EmulatedEvent*> events;  // of this launch; leaked: streams use them
+    // The events of this launch. They are leaked, since streams still use them.
+    std::map<EmulatedEvent*, EmulatedEvent*> events;
     for (const Node& node : nodes) {
       if (node.work) node.stream->PushNow(node.work);
       if (node.waits != nullptr) events.at(node.waits)->WaitIn(*node.stream);
@@ -312,7 +314,7 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-// Does it at once where there is no stream.
+// Enqueues work in a stream; without a stream, runs it at once.
 inline void EmulatedPush(cudaStream_t stream, std::function<void()> work) {
   stream == nullptr ? work() : stream->Push(std::move(work));
 }
@@ -338,7 +340,7 @@ enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeDevice, cudaMemo
 struct cudaPointerAttributes {
   cudaMemoryType type = cudaMemoryTypeUnregistered;
 };
-// Memory that passes for a device's.
+// The ranges of memory that count as device memory.
 struct EmulatedMemory {
   void Add(const void* memory, size_t bytes) {
     const std::lock_guard lock(mutex);
@@ -356,7 +358,7 @@ struct EmulatedMemory {
     return memory < begin + bytes;
   }
   std::mutex mutex;
-  std::map<const char*, size_t> ranges;  // bytes, by where they begin
+  std::map<const char*, size_t> ranges;  // first byte -> number of bytes
 };
 inline EmulatedMemory& DeviceRanges() {
   static EmulatedMemory memory;

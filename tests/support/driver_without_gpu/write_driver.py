@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the source of a libcuda.so.1 that has every function of the toolkit's stub and no GPU: cuDNN, which looks for the
-driver's library, then compiles and loads kernels for a GPU that is described to it, as far as that goes.
+"""Writes the C source of a libcuda.so.1 that has every function of the toolkit's stub library, and no GPU.
+
+cuDNN looks for this library. With it, cuDNN compiles and "loads" kernels for a GPU that is described to it. Functions
+that load something return success and a dummy handle. Functions for devices and contexts report that there is no
+device.
 
     write_driver.py STUB SOURCE.c
 """

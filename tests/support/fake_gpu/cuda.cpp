@@ -1,5 +1,5 @@
-// libcuda.so.1 without a GPU: memory that the host cannot touch by its address, streams that do
-// their work when they, or an event of theirs, are waited for.
+// A fake libcuda.so.1. Device memory cannot be accessed by its address on the host. A stream runs
+// its work when the stream, or an event in it, is waited for.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +31,8 @@ int Count() {
   return count == nullptr ? 1 : std::atoi(count);
 }
 
-// What taking memory says before it is tried.
+// Returns the status of an allocation by this function: an error if there is no context, or if a
+// test asks for one.
 Result Room(const char* function) {
   if (!FakeGpuHasContext()) return kInvalidContext;
   const char* full = std::getenv("FAKE_CUDA_FULL");

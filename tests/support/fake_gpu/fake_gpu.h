@@ -1,13 +1,14 @@
-// A GPU that is none: what the fake libraries of this folder share, and what tests ask them.
+// A fake GPU: functions that the fake libraries of this folder share, and that tests call. Streams
+// run their work when they are waited for. To the CUDA runtime the fake driver is too old, so that
+// the CUDA backend reports it.
 //
-// To CUDA's runtime it is a driver that is too old.
-//
-//   FAKE_GPU_COUNT=0             there is no GPU
-//   FAKE_CUDA_STATUS=719         what waiting for the GPU returns
-//   FAKE_CUDA_FULL=cuMemAlloc    the function that finds no memory
-//   FAKE_NVJPEG_STATUS=6         what nvjpegDecode returns instead of decoding
+// Tests control the libraries by environment variables:
+//   FAKE_GPU_COUNT=0             the number of GPUs (1 if not set)
+//   FAKE_CUDA_STATUS=719         the status that waiting for the GPU returns
+//   FAKE_CUDA_FULL=cuMemAlloc    the allocation function that reports that there is no memory
+//   FAKE_NVJPEG_STATUS=6         the status that nvjpegDecode returns instead of decoding
 //   FAKE_NVJPEG_INFO_STATUS=2    the same for nvjpegGetImageInfo
-//   FAKE_NVJPEG_OLD=1            a version without interpolation, which refuses it
+//   FAKE_NVJPEG_OLD=1            an old version of nvJPEG, which refuses interpolation
 #pragma once
 
 #include <functional>
@@ -15,25 +16,26 @@
 #include "src/backend/nvjpeg/nvjpeg_abi.h"
 
 extern "C" {
-// Contexts, streams, events, allocations, handles and states that are there.
+// The number of contexts, streams, events, allocations, handles and states that exist.
 int FakeGpuObjects();
+// Adds to that number.
 void FakeGpuCount(int change);
-// Whether this thread may call CUDA.
+// Whether this thread has a current context, and so may call CUDA.
 bool FakeGpuHasContext();
-// Pictures whose header was asked for, and those that were decoded.
+// The number of images whose header was read, and of images that were decoded.
 int FakeNvjpegAsked();
 int FakeNvjpegDecoded();
 }
 
 namespace carole::fake_gpu {
 
-// Addresses of the GPU fault on the host.
+// Device addresses are host addresses plus this offset, so that they fault on the host.
 inline constexpr unsigned long long kOffset = 1ULL << 62;
 inline unsigned char* OnHost(unsigned long long device) {
   return reinterpret_cast<unsigned char*>(device - kOffset);
 }
 
-// Runs when the stream is waited for.
+// Enqueues work, which runs when the stream is waited for.
 void Push(gpu_jpeg::driver::Stream stream, std::function<void()> work);
 
 }  // namespace carole::fake_gpu

@@ -1,12 +1,12 @@
-// libnvjpeg.so.13 without a GPU: decodes baseline JPEGs by libjpeg with its accurate DCT, when the
-// stream is waited for. Progressive ones it does not take.
+// A fake libnvjpeg.so.13. It decodes baseline JPEGs with libjpeg and its accurate DCT, when the
+// stream is waited for. It refuses progressive JPEGs.
 #include <atomic>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 #include <vector>
-// jpeglib.h needs FILE and size_t.
+// jpeglib.h needs FILE and size_t, so it comes last.
 #include <jpeglib.h>
 
 #include "tests/support/fake_gpu/fake_gpu.h"
@@ -24,7 +24,7 @@ namespace {
 std::atomic<int> asked{0};
 std::atomic<int> decoded{0};
 
-// Errors of libjpeg's end in a longjmp to `jump`.
+// Reads a JPEG with libjpeg. Errors of libjpeg end in a longjmp to `jump`.
 struct Reader {
   Reader() {
     jpeg.err = jpeg_std_error(&errors);
@@ -122,7 +122,8 @@ Status nvjpegDecode(Handle, State state, const unsigned char* data, size_t bytes
       return is_read ? kJpegNotSupported : kBadJpeg;
     }
   }
-  std::vector<unsigned char> copy(data, data + bytes);  // it may be gone when the work is done
+  std::vector<unsigned char> copy(data,
+                                  data + bytes);  // the caller may free `data` before the work
   carole::fake_gpu::Push(stream, [=, copy = std::move(copy), image = *image] {
     Reader reader;
     unsigned char* out =

@@ -1,5 +1,5 @@
-// NCCL as collectives/nccl uses it, among threads or processes of one machine: a sum waits in its
-// stream until all ranks' streams have come to theirs.
+// Emulates the part of NCCL that collectives/nccl uses, among threads or processes of one machine.
+// An all-reduce waits in its stream until the streams of all ranks have come to theirs.
 #pragma once
 
 #include <fcntl.h>
@@ -34,15 +34,16 @@ struct ncclConfig_t {
 #define NCCL_CONFIG_INITIALIZER \
   { 1 }
 
-// What the ranks of a communicator share: memory that has the name of their id, and a slot of it
-// for each rank's numbers.
+// What the ranks of a communicator share: memory that is named by their unique id, with a slot for
+// the data of each rank.
 struct EmulatedGroup {
   static constexpr size_t kSlot = 16384, kMostRanks = 16;
   std::atomic<int> joined, waiting, rounds;
   std::atomic<bool> is_aborted;
   double slots[kMostRanks][kSlot];
 
-  // Of every rank; false: the group is aborted.
+  // Returns when all ranks have called it; false if the group was aborted. Never returns true while
+  // `hangs` is set.
   bool Barrier(int size, const std::atomic<bool>& hangs) {
     const int round = rounds;
     if (++waiting == size && !hangs) {
@@ -56,16 +57,16 @@ struct EmulatedGroup {
 struct EmulatedComm {
   EmulatedGroup* group = nullptr;
   int rank = 0, size = 0;
-  std::atomic<int> num_asked{0}, num_enqueued{0}, num_recorded{0};  // sums
+  std::atomic<int> num_asked{0}, num_enqueued{0}, num_captured{0};  // all-reduces
 };
 using ncclComm_t = EmulatedComm*;
 
-// What a test breaks.
+// Faults that a test can inject.
 struct EmulatedFaults {
   std::atomic<bool> fails{false};    // communicators report a failed peer
-  std::atomic<bool> hangs{false};    // sums do not end until they are aborted
-  std::atomic<bool> pends{false};    // they never reach their stream
-  std::atomic<bool> refuses{false};  // no communicator is made
+  std::atomic<bool> hangs{false};    // all-reduces do not end until they are aborted
+  std::atomic<bool> pends{false};    // all-reduces never reach their stream
+  std::atomic<bool> refuses{false};  // creating a communicator fails
 };
 inline EmulatedFaults& NcclFaults() {
   static EmulatedFaults faults;
@@ -110,12 +111,12 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->group->is_aborted = true;
-  // As the library does, without end, for graphs that hold its sums.
-  while (comm->num_recorded > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return ncclSuccess;  // leaked: streams may still look at it
+  // As in the library, waits forever for captured graphs that contain its all-reduces.
+  while (comm->num_captured > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return ncclSuccess;  // leaks the memory, because streams may still use it
 }
 
-// The same bits on every rank.
+// Sums `data` over all ranks, with the same bits on every rank.
 template <typename T>
 void EmulatedSum(const EmulatedComm& comm, T* data, size_t count) {
   EmulatedGroup& group = *comm.group;
@@ -131,22 +132,22 @@ void EmulatedSum(const EmulatedComm& comm, T* data, size_t count) {
     if (!group.Barrier(comm.size, NcclFaults().hangs)) return;
   }
 }
-// By a thread of the library's, a little later. What a graph holds of a sum counts until the graph
-// ends.
+// Enqueues the all-reduce a little later, on a thread of its own, as the library does. A captured
+// all-reduce counts in num_captured until its graph is destroyed.
 inline ncclResult_t ncclAllReduce(const void*, void* data, size_t count, ncclDataType_t type,
                                   ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
   if (NcclFaults().fails) return ncclSuccess;
-  if (comm->num_enqueued < comm->num_asked) return ncclInvalidUsage;  // the last is not through
+  if (comm->num_enqueued < comm->num_asked) return ncclInvalidUsage;  // the last call is pending
   ++comm->num_asked;
   if (NcclFaults().pends) return ncclInProgress;
-  std::shared_ptr<EmulatedComm> recorded;
+  std::shared_ptr<EmulatedComm> captured;
   if (Emulated(stream)->capture != nullptr) {
-    ++comm->num_recorded;
-    recorded.reset(comm, [](EmulatedComm* of) { --of->num_recorded; });
+    ++comm->num_captured;
+    captured.reset(comm, [](EmulatedComm* of) { --of->num_captured; });
   }
-  std::thread([=, recorded = std::move(recorded)]() mutable {
+  std::thread([=, captured = std::move(captured)]() mutable {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
-    stream->Push([=, recorded = std::move(recorded)] {
+    stream->Push([=, captured = std::move(captured)] {
       if (type == ncclFloat32) return EmulatedSum(*comm, static_cast<float*>(data), count);
       EmulatedSum(*comm, static_cast<double*>(data), count);
     });

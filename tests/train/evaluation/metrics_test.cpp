@@ -23,10 +23,10 @@ TEST(MetricsTest, CountsPredictionsAndTies) {
   Metrics m(6);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<double> logits = {
-      0, 3, 1,   3, 2,   2,   // two largest: the first is the prediction
-      5, 4, 3,   2, 1,   1,   // label 5 ties with the fifth: inside
-      5, 4, 3,   2, 1.5, 1,   // label 5 is the sixth
-      0, 0, nan, 0, 0,   0,   // a label that is no number is not inside
+      0, 3, 1,   3, 2,   2,   // two equal maxima: the first is the prediction
+      5, 4, 3,   2, 1,   1,   // label 5 ties with the fifth: in the top five
+      5, 4, 3,   2, 1.5, 1,   // label 5 is the sixth: not in the top five
+      0, 0, nan, 0, 0,   0,   // a NaN is not in the top five
       9, 9, 9,   9, 9,   9};  // not valid
   const std::vector<int32_t> labels = {3, 5, 5, 2, 0};
   m.Add(logits, labels, 4);
@@ -36,7 +36,7 @@ TEST(MetricsTest, CountsPredictionsAndTies) {
   EXPECT_EQ(m.samples_of(5), 2);
   EXPECT_EQ(m.accuracy(), 0);
   EXPECT_EQ(m.recall_5(), 0.5);
-  EXPECT_TRUE(std::isnan(m.loss()));  // as one of the samples' is
+  EXPECT_TRUE(std::isnan(m.loss()));  // as the loss of one sample is NaN
 }
 
 TEST(MetricsTest, LossIsTheMeanCrossEntropy) {
@@ -47,7 +47,7 @@ TEST(MetricsTest, LossIsTheMeanCrossEntropy) {
   EXPECT_EQ(Metrics(2).loss(), 0);
 }
 
-TEST(MetricsTest, NoOrderChangesTheLoss) {
+TEST(MetricsTest, LossDoesNotDependOnTheOrderOfSamples) {
   constexpr int64_t kSamples = 1000, kClasses = 7;
   const auto logits = golden::FormulaInput("logits", kSamples * kClasses);
   Metrics forwards(kClasses), backwards(kClasses);
@@ -92,7 +92,7 @@ TEST(MetricsTest, ReportIsAligned) {
             "  class 2      2  0  0  0\n");
 }
 
-TEST(MetricsTest, LabelOutOfRangeIsNamed) {
+TEST(MetricsTest, NamesALabelOutOfRange) {
   Metrics m(2);
   const std::vector<double> logits = {0, 1};
   const std::vector<int32_t> labels = {2};
@@ -100,7 +100,7 @@ TEST(MetricsTest, LabelOutOfRangeIsNamed) {
               ThrowsMessage<DataError>(HasSubstr("got 2, want 0 to 1")));
 }
 
-TEST(EvaluateTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
+TEST(EvaluateTest, CountsEverySampleOnceOnAnyNumberOfRanks) {
   std::string report;
   double loss = 0;
   for (int num_ranks : {1, 2, 3}) {
@@ -122,8 +122,8 @@ TEST(EvaluateTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
   }
 }
 
-// Ranks have none, one and two samples of one class of ImageNet's 21,841.
-TEST(MetricsTest, SumsTheCellsOfRanksThatHaveSome) {
+// The ranks have 0, 1 and 2 samples of one class of ImageNet's 21,841.
+TEST(MetricsTest, SumsConfusionCellsOverRanks) {
   RunRanks(3, [](Communicator& c) {
     constexpr int64_t kClasses = 21841;
     const int32_t label = kClasses - 1;

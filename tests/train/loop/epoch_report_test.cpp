@@ -10,7 +10,7 @@ namespace {
 
 using carole::testing::RunRanks;
 
-// Expects what it is told to.
+// A source with the given expected counts and no batches.
 class CountingSource : public io::BatchSource {
  public:
   explicit CountingSource(const io::EpochCounts& expected) : expected_(expected) {}
@@ -32,7 +32,7 @@ TEST(EpochReport, SumsOverRanks) {
   RunRanks(3, [](collectives::Communicator& c) {
     io::EpochCounts counts{.seen = 4, .hash = 20};
     EXPECT_NO_THROW(ReportEpoch(LastBatch(counts), kSource, {}, c));
-    if (c.rank() == 1) {  // one record less, but met
+    if (c.rank() == 1) {  // one record was skipped; it still counts as visited
       counts.seen = 3;
       counts.skipped[2] = 1;
     }
@@ -40,8 +40,8 @@ TEST(EpochReport, SumsOverRanks) {
   });
 }
 
-// They are told, and are none of those that the source has to give.
-TEST(EpochReport, AddsWhatWasSeenBeforeARestart) {
+// These records appear in the log, but the source did not have to deliver them.
+TEST(EpochReport, AddsRecordsSeenBeforeARestart) {
   ::testing::internal::CaptureStderr();
   RunRanks(1, [](collectives::Communicator& c) {
     const io::EpochCounts before{.seen = 7, .skipped = {1, 0, 0}};
@@ -53,26 +53,26 @@ TEST(EpochReport, AddsWhatWasSeenBeforeARestart) {
                                    "images), 0 duplicated"));
 }
 
-TEST(EpochReport, RecordsSeenTwiceOrLostAreFound) {
+TEST(EpochReport, FindsRecordsThatWereSeenTwiceOrLost) {
   RunRanks(2, [](collectives::Communicator& c) {
-    const uint64_t hash = c.rank() == 0 ? 31 : 30;  // other records than expected, as many
+    const uint64_t hash = c.rank() == 0 ? 31 : 30;  // the expected number, but other records
     EXPECT_THROW(ReportEpoch(LastBatch({.seen = 6, .hash = hash}), kSource, {}, c), InternalError);
     EXPECT_THROW(ReportEpoch(LastBatch({.seen = 7, .hash = 30}), kSource, {}, c), InternalError);
   });
 }
 
-TEST(EpochReport, SourcesThatDoNotCountAreNotChecked) {
+TEST(EpochReport, SkipsSourcesThatDoNotCount) {
   RunRanks(1, [](collectives::Communicator& c) {
     EXPECT_NO_THROW(ReportEpoch(LastBatch({}), CountingSource({}), {}, c));
   });
 }
 
-TEST(EpochReport, FewMayBeSkipped) {
+TEST(EpochReport, AllowsAFewSkippedRecords) {
   EXPECT_NO_THROW(RequireFewSkipped(2, 2));
   EXPECT_THROW(RequireFewSkipped(3, 2), DataError);
 }
 
-TEST(EpochReport, Words) {
+TEST(EpochReport, DescribesCounts) {
   EXPECT_EQ(DescribeCounts({.seen = 60000}), "60000 records seen, 0 skipped, 0 duplicated");
   EXPECT_EQ(DescribeCounts({.seen = 59997, .skipped = {2, 0, 1}}),
             "59997 records seen, 3 skipped (2 damaged records, 1 bad images), 0 duplicated");

@@ -1,4 +1,4 @@
-// A whole training by Trainer on ranks that are threads, with what may go wrong in it.
+// Runs a whole training by Trainer on ranks that are threads, with optional faults.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -27,13 +27,13 @@ struct Job {
   bool batch_norm = false;
   int64_t local_sgd_steps = 0;
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
-  bool poison_weights = false;  // in the third step, on all ranks
-  std::set<int64_t> spoiled = {},
-                    lacking = {};  // batches of the last rank, see testing::FormulaSource
+  bool make_weights_nan = false;  // on all ranks, when stop_requested is polled the third time
+  std::set<int64_t> bad_batches = {},
+                    short_batches = {};  // batches of the last rank; see testing::FormulaSource
   double moving_average_decay = 0;
-  std::vector<float> restored_beta = {};  // what the weights to begin with have, if any
-  // The first rank takes so long for first weights, the last one for its data.
-  std::chrono::milliseconds start_time{0};
+  std::vector<float> warm_start_beta = {};  // values of beta in a warm start
+  // Rank 0 takes this long to get initial weights, the last rank to open its data.
+  std::chrono::milliseconds start_delay{0};
   double deadline_seconds = 60;
 };
 
@@ -41,7 +41,7 @@ struct JobResult {
   std::vector<std::string> errors;
   std::vector<ExitCode> codes;
   RunState state;
-  std::vector<double> weights;  // of rank 0
+  std::vector<double> weights;  // weights and statistics of rank 0
 };
 
 inline JobResult RunJob(const Job& job) {
@@ -57,12 +57,12 @@ inline JobResult RunJob(const Job& job) {
                     .local_sgd_steps = job.local_sgd_steps});
     TrainerOptions options = job.options;
     options.warm_start = [&](VariableStore& store) {
-      std::this_thread::sleep_for(job.start_time);
-      if (!job.restored_beta.empty())
-        store.Write(store.Find("net/conv/BatchNorm/beta"), job.restored_beta);
+      std::this_thread::sleep_for(job.start_delay);
+      if (!job.warm_start_beta.empty())
+        store.Write(store.Find("net/conv/BatchNorm/beta"), job.warm_start_beta);
     };
     int64_t steps = 0;
-    if (job.poison_weights) {
+    if (job.make_weights_nan) {
       options.stop_requested = [&] {
         if (++steps == 3) {
           const std::vector<float> beta(12, NAN);
@@ -75,13 +75,13 @@ inline JobResult RunJob(const Job& job) {
     Trainer trainer(
         step, c, rate,
         [&](const RunState& start) {
-          if (c.rank() == c.size() - 1) std::this_thread::sleep_for(job.start_time);
+          if (c.rank() == c.size() - 1) std::this_thread::sleep_for(job.start_delay);
           return std::make_unique<testing::FormulaSource>(
               testing::FormulaSource::Options{.local_batch = local_batch,
                                               .rank = c.rank(),
                                               .size = c.size(),
-                                              .spoiled = job.spoiled,
-                                              .lacking = job.lacking,
+                                              .bad_batches = job.bad_batches,
+                                              .short_batches = job.short_batches,
                                               .bad_rank = c.size() - 1},
               start);
         },

@@ -1,4 +1,4 @@
-// Runs that go on: their own, on other ranks, and TensorFlow's.
+// Tests that runs resume: carole's own, on another number of ranks, and TensorFlow's.
 #include <algorithm>
 
 #include "io/checkpoint/checkpoint_folder.h"
@@ -25,7 +25,7 @@ void ExpectResumeIsBitwise(std::unique_ptr<Backend> (*backend)(int threads)) {
     job.options = OptionsFor(halves, 4);
     RunJob(job);
     job.options.max_number_of_steps = 8;
-    job.options.seed = 99;  // a resumed run keeps its own
+    job.options.seed = 99;  // ignored: a resumed run keeps its seed
     const JobResult resumed = RunJob(job);
     ExpectNoErrors(resumed);
     EXPECT_EQ(resumed.state.step, 8);
@@ -40,14 +40,14 @@ void ExpectResumeIsBitwise(std::unique_ptr<Backend> (*backend)(int threads)) {
 
 TEST(ResumeTest, ResumeIsBitwise) { ExpectResumeIsBitwise(MakeReferenceBackend); }
 
-// Blocked layouts have padding inside, which a resume fills with zeros, slots included.
+// Blocked layouts contain padding. A resume fills it with zeros, in slots too.
 TEST(ResumeTest, ResumeIsBitwiseInBlockedLayouts) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   ExpectResumeIsBitwise(MakeOneDnnBackend);
 }
 
-// What a run consists of beside weights and slots: only rank 0 has read it.
-TEST(ResumeTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
+// Only rank 0 reads the checkpoint; it broadcasts this part of the state as well.
+TEST(ResumeTest, AllRanksGetMovingAveragesAndLossScaleOfRank0) {
   RunRanks(3, [](Communicator& c) {
     StepOptions options{.optimizer = "adam", .moving_average_decay = 0.9};
     options.loss_scale = {.initial = 4, .is_dynamic = true};
@@ -55,7 +55,7 @@ TEST(ResumeTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
     RunState state{.step = c.rank()};
     const ReplicaView replica = step.replica();
     step.store().Initialize(7 + c.rank());
-    replica.averages->Reset();
+    replica.moving_averages->Reset();
     if (c.rank() == 0) {
       replica.loss_scale->SetScalar("loss_scale", 256);
       replica.loss_scale->SetScalar("loss_scale_good_steps", 5);
@@ -64,32 +64,32 @@ TEST(ResumeTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
     EXPECT_EQ(state.step, 0);
     EXPECT_EQ(replica.loss_scale->value(), 256);
     EXPECT_EQ(replica.loss_scale->scalars().at(1).value, 5);
-    for (size_t i = 0; i < replica.averages->num_arenas(); ++i) {
-      const std::span<std::byte> bytes = replica.averages->shadow(i);
+    for (size_t i = 0; i < replica.moving_averages->num_arenas(); ++i) {
+      const std::span<std::byte> bytes = replica.moving_averages->shadow(i);
       const std::string mine(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       const std::vector<char> all =
-          collectives::AllGatherValues<char>(c, mine, {.what = "averages"});
+          collectives::AllGatherValues<char>(c, mine, {.what = "moving averages"});
       for (int rank = 0; rank < c.size(); ++rank)
         EXPECT_EQ(std::string_view(all.data() + rank * mine.size(), mine.size()), mine) << rank;
     }
   });
 }
 
-// As TF-Slim's, whose averages are made before weights are restored: of the zeros that beta begins
-// with, not of what the file has.
-TEST(ResumeTest, AveragesBeginWithFirstWeights) {
+// As in TF-Slim, moving averages start from the initial weights (beta is 0), not from the weights
+// that a warm start restores afterwards.
+TEST(ResumeTest, MovingAveragesStartFromInitialWeights) {
   const TemporaryFolder folder;
   ExpectNoErrors(RunJob({.options = OptionsFor(folder, 1),
                          .learning_rate = 1e-9,
                          .batch_norm = true,
                          .moving_average_decay = 0.5,
-                         .restored_beta = std::vector<float>(12, 5.0f)}));
+                         .warm_start_beta = std::vector<float>(12, 5.0f)}));
   const auto latest = io::ReadLatest(folder.path());
   const auto& slots = latest->checkpoint.slots;
   const auto average = std::ranges::find(slots, "net/conv/BatchNorm/beta/ExponentialMovingAverage",
                                          &io::CheckpointVariable::name);
   ASSERT_NE(average, slots.end());
-  constexpr double kDecay = 2.0 / 11;  // (1 + n) / (10 + n) behind the first step
+  constexpr double kDecay = 2.0 / 11;  // (1 + n) / (10 + n) after the first step
   for (const float value : average->data) EXPECT_NEAR(value, 5 * (1 - kDecay), 1e-5);
 }
 
@@ -102,7 +102,7 @@ TEST(ResumeTest, ResumesOnAnotherNumberOfRanks) {
   EXPECT_LT(LargestDifference(resumed.weights, uninterrupted.weights), 1e-6);
 }
 
-TEST(ResumeTest, SaysThatStepsHaveAnotherSize) {
+TEST(ResumeTest, LogsAnotherGlobalBatchSize) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 3)};
   const auto log_of = [&](const char* global_batch, int64_t steps) {
@@ -113,16 +113,18 @@ TEST(ResumeTest, SaysThatStepsHaveAnotherSize) {
     return ::testing::internal::GetCapturedStderr();
   };
   log_of("8", 3);
-  EXPECT_THAT(log_of("8", 4), ::testing::Not(HasSubstr("in steps of")));
-  EXPECT_THAT(log_of("4", 5), HasSubstr("was in steps of 8 so far and goes on in steps of 4 samp"));
+  EXPECT_THAT(log_of("8", 4), ::testing::Not(HasSubstr("global batch size")));
+  EXPECT_THAT(log_of("4", 5),
+              HasSubstr("global batch size: the run used 8 so far and now continues with 4 samp"));
 }
 
-// What goes on from three steps of four of an epoch's 22 samples, with another attribute.
-struct GoneOn {
+// A run of one step that resumes after three steps of four samples (of an epoch of 22 samples),
+// with another value of an attribute.
+struct ResumedRun {
   JobResult result;
   std::string log;
 };
-GoneOn GoOnWith(const char* name, const char* before, const char* now) {
+ResumedRun ResumeWith(const char* name, const char* before, const char* now) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 3)};
   job.options.attributes = {{name, before}};
@@ -134,47 +136,50 @@ GoneOn GoOnWith(const char* name, const char* before, const char* now) {
   return {std::move(result), ::testing::internal::GetCapturedStderr()};
 }
 
-TEST(ResumeTest, BeginsAnEpochOfOtherRecords) {
-  const GoneOn same = GoOnWith(kRecordOrder, "22 records", "22 records");
+TEST(ResumeTest, StartsANewEpochIfTheRecordsChanged) {
+  const ResumedRun same = ResumeWith(kRecordOrder, "22 records", "22 records");
   EXPECT_EQ(same.result.state.epoch, 0);
   EXPECT_EQ(same.result.state.position, 16);
-  const GoneOn other = GoOnWith(kRecordOrder, "30 records", "22 records");
+  const ResumedRun other = ResumeWith(kRecordOrder, "30 records", "22 records");
   EXPECT_EQ(other.result.state.epoch, 1);
   EXPECT_EQ(other.result.state.position, 4);
   EXPECT_THAT(other.log,
-              HasSubstr("was with 30 records so far and goes on with 22 records: an epoch"));
-  EXPECT_EQ(GoOnWith(kSplit, "train", "test").result.state.epoch, 1);
+              HasSubstr("the run used 30 records so far and now continues with 22 records; a new "
+                        "epoch begins"));
+  EXPECT_EQ(ResumeWith(kSplit, "train", "test").result.state.epoch, 1);
 }
 
-TEST(ResumeTest, WarnsOfAnotherOptimizer) {
-  EXPECT_THAT(GoOnWith(kOptimizer, "adam", "sgd").log,
-              HasSubstr("was with --optimizer adam so far and goes on with --optimizer sgd"));
+TEST(ResumeTest, WarnsAboutAnotherOptimizer) {
+  EXPECT_THAT(ResumeWith(kOptimizer, "adam", "sgd").log,
+              HasSubstr("--optimizer: the run used adam so far and now continues with sgd"));
 }
 
-TEST(ResumeTest, ComparesWhatDataMean) {
-  const GoneOn more = GoOnWith(kClassNames, "cat\ndog", "cat\ndog\nemu");
+TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
+  const ResumedRun more = ResumeWith(kClassNames, "cat\ndog", "cat\ndog\nemu");
   ExpectNoErrors(more.result);
-  const GoneOn renamed = GoOnWith(kClassNames, "cat\ndog", "cat\nhound");
+  const ResumedRun renamed = ResumeWith(kClassNames, "cat\ndog", "cat\nhound");
   ExpectNoErrors(renamed.result);
-  EXPECT_THAT(renamed.log, HasSubstr("class 1 was dog in training so far and is hound now"));
-  const GoneOn swapped = GoOnWith(kClassNames, "cat\ndog", "dog\ncat");
+  EXPECT_THAT(renamed.log,
+              HasSubstr("class 1 was dog when the checkpoint was written and is hound now"));
+  const ResumedRun swapped = ResumeWith(kClassNames, "cat\ndog", "dog\ncat");
   EXPECT_THAT(swapped.result.errors[0], HasSubstr("the same names in another order"));
-  EXPECT_THAT(GoOnWith("preprocessing", "lenet", "cifarnet").log,
-              HasSubstr("was with --preprocessing_name lenet so far and goes on with"));
+  EXPECT_THAT(ResumeWith("preprocessing", "lenet", "cifarnet").log,
+              HasSubstr("--preprocessing_name: the run used lenet so far and now continues with"));
 }
 
-TEST(ResumeTest, RefusesTheBestOfAnEarlierRun) {
+TEST(ResumeTest, RejectsTheBestCheckpointOfAnEarlierRun) {
   const TemporaryFolder folder;
   ExpectNoErrors(RunJob({.options = OptionsFor(folder, 2)}));
   std::filesystem::create_directory(folder / "best");
   std::filesystem::rename(io::CheckpointPath(folder.path(), 2), folder / "best/model.ckpt-2.h5");
   Job job{.options = OptionsFor(folder, 3)};
   job.options.keep_best = true;
-  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("best: holds checkpoints of an earlier run"));
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("best: got checkpoints of an earlier run"));
 }
 
-// As TensorFlow leaves it: the place in the data is not told, so this one ends where an epoch does.
-void LeaveToTensorFlow(const std::string& from, const std::string& to) {
+// Converts the latest checkpoint to one of TensorFlow. Such a file holds no position in the data,
+// so the test saves at the end of an epoch.
+void ConvertToTensorFlow(const std::string& from, const std::string& to) {
   const io::Checkpoint checkpoint = io::ReadLatest(from)->checkpoint;
   const auto bytes = [](const auto& values) {
     return std::span(reinterpret_cast<const char*>(values.data()),
@@ -190,20 +195,20 @@ void LeaveToTensorFlow(const std::string& from, const std::string& to) {
   io::WriteTfCheckpoint(to + "/model.ckpt-6", std::move(tensors));
 }
 
-TEST(ResumeTest, GoesOnWithTheRunOfTensorFlow) {
+TEST(ResumeTest, ResumesARunOfTensorFlow) {
   const TemporaryFolder whole, ours, theirs;
   Job job{.options = OptionsFor(whole, 8), .num_ranks = 2, .batch_norm = true};
   const JobResult uninterrupted = RunJob(job);
   job.options = OptionsFor(ours, 6);
   RunJob(job);
-  LeaveToTensorFlow(ours.path(), theirs.path());
+  ConvertToTensorFlow(ours.path(), theirs.path());
   job.options = OptionsFor(theirs, 8);
   const JobResult resumed = RunJob(job);
   ExpectNoErrors(resumed);
   EXPECT_EQ(resumed.state.step, 8);
   EXPECT_EQ(resumed.state.seed, 11u);
   EXPECT_EQ(resumed.weights, uninterrupted.weights);
-  EXPECT_EQ(StepsSaved(theirs), (std::vector<int64_t>{6, 8}));  // from now on these count
+  EXPECT_EQ(StepsSaved(theirs), (std::vector<int64_t>{6, 8}));  // used from now on
   job.optimizer = "momentum";
   job.num_ranks = 1;
   EXPECT_THAT(RunJob(job).errors[0], HasSubstr("model.ckpt-8.h5: slot"));

@@ -25,18 +25,18 @@ using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-TEST(TrainerTest, ARankMayGetReadyForLongerThanTheDeadline) {
+TEST(TrainerTest, StartMayTakeLongerThanTheDeadline) {
   using std::chrono::milliseconds;
   const Job job{.options = {.max_number_of_steps = 2},
                 .num_ranks = 2,
-                .start_time = milliseconds(8000),
+                .start_delay = milliseconds(8000),
                 .deadline_seconds = 6};
   const JobResult result = RunJob(job);
   ExpectNoErrors(result);
   EXPECT_EQ(result.state.step, 2);
 }
 
-TEST(TrainerTest, FinishedRunDoesNothingMore) {
+TEST(TrainerTest, AFinishedRunDoesNothingWhenRunAgain) {
   const TemporaryFolder folder;
   const Job job{.options = OptionsFor(folder, 3), .num_ranks = 2};
   const JobResult first = RunJob(job);
@@ -47,7 +47,7 @@ TEST(TrainerTest, FinishedRunDoesNothingMore) {
   EXPECT_EQ(again.weights, first.weights);
 }
 
-TEST(TrainerTest, StopRequestOfOneRankSavesAndEndsAll) {
+TEST(TrainerTest, AStopRequestOnOneRankSavesAndStopsAll) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 1000), .num_ranks = 2};
   std::atomic<int> asked = 0;
@@ -61,8 +61,8 @@ TEST(TrainerTest, StopRequestOfOneRankSavesAndEndsAll) {
   EXPECT_EQ(latest->checkpoint.step, result.state.step);
 }
 
-// Of several requests the first one is enough; but Ctrl-C may insist.
-TEST(StopSignals, InterruptsMayInsistAndNohupIsHeard) {
+// A repeated signal changes nothing, except that a second Ctrl-C kills the process.
+TEST(StopSignals, ASecondInterruptKillsAndNohupIsRespected) {
   const auto twice = [](int signal) {
     CatchStopSignals();
     std::raise(signal);
@@ -98,7 +98,7 @@ TEST(TrainerTest, SavesAndLogsByTime) {
   EXPECT_EQ(StepsSaved(folder), (std::vector<int64_t>{4, 5, 6}));
 }
 
-// Weights do not depend on when the clock asks for a checkpoint.
+// The weights do not depend on when the clock requests a checkpoint.
 TEST(TrainerTest, TimedSavesWaitForLocalSgd) {
   std::vector<std::vector<double>> weights;
   for (const int interval : {600, 0}) {
@@ -120,7 +120,7 @@ size_t CountOf(const std::string& words, const std::string& text) {
   return count;
 }
 
-TEST(TrainerTest, SavesWhatItEvaluatesOnce) {
+TEST(TrainerTest, SavesOnceBeforeEachEvaluation) {
   const std::vector<int64_t> evaluated = {2, 4, 5}, all = {1, 2, 3, 4, 5};
   for (const auto& [interval, steps] : {std::pair(600, evaluated), {0, all}}) {
     const TemporaryFolder folder;
@@ -136,8 +136,8 @@ TEST(TrainerTest, SavesWhatItEvaluatesOnce) {
   }
 }
 
-// A device is a step ahead, but not of what looks at the weights.
-TEST(TrainerTest, DeviceSavesTheStepThatItEvaluates) {
+// A device may have a second step in flight, but not while the weights are read.
+TEST(TrainerTest, ADeviceSavesTheStepThatItEvaluates) {
   const TemporaryFolder whole, part;
   Job job{.options = OptionsFor(whole, 4), .backend = carole::testing::MakeWalledReference};
   job.options.eval_every = 2;
@@ -150,8 +150,8 @@ TEST(TrainerTest, DeviceSavesTheStepThatItEvaluates) {
             io::ReadCheckpoint(io::CheckpointPath(part.path(), 2)).digest);
 }
 
-// Those that --noaverage_statistics lets drift apart.
-TEST(TrainerTest, RanksEvaluateTheFirstOnesStatistics) {
+// With --noaverage_statistics the running statistics of ranks differ.
+TEST(TrainerTest, AllRanksEvaluateWithTheStatisticsOfRank0) {
   std::vector<std::vector<double>> evaluated(2);
   RunRanks(2, [&](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .average_statistics = false},
@@ -176,8 +176,8 @@ TEST(TrainerTest, RanksEvaluateTheFirstOnesStatistics) {
   EXPECT_EQ(evaluated[0], evaluated[1]);
 }
 
-// Of steps 2, 4 and 5; that of step 4 is cut, after that of step 2 has ended.
-TEST(TrainerTest, AnEarlierEvaluationIsNotTakenForTheOneThatIsOwed) {
+// Evaluations are due at steps 2, 4 and 5. The one at step 4 is interrupted.
+TEST(TrainerTest, RepeatsAnInterruptedEvaluationThoughAnEarlierOneEnded) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 5)};
   int evaluations = 0;
@@ -191,8 +191,8 @@ TEST(TrainerTest, AnEarlierEvaluationIsNotTakenForTheOneThatIsOwed) {
   EXPECT_EQ(evaluations, 4);
 }
 
-// In the midst of training and at its end; a run that has nothing left to do does nothing.
-TEST(TrainerTest, AnEvaluationThatIsStoppedIsMadeUpFor) {
+// In the middle of training and at its end. A third run has nothing left to do.
+TEST(TrainerTest, RunsAnInterruptedEvaluationAgain) {
   for (const auto& [steps, saved] : {std::pair(5, 2), {2, 2}}) {
     const TemporaryFolder folder;
     Job job{.options = OptionsFor(folder, steps), .num_ranks = 2};
@@ -208,17 +208,17 @@ TEST(TrainerTest, AnEvaluationThatIsStoppedIsMadeUpFor) {
       ++evaluations;
       return Metrics(10);
     };
-    const int wanted = steps == 2 ? 1 : 3;  // after 2, 4 and 5 steps
+    const int expected = steps == 2 ? 1 : 3;  // after 2, 4 and 5 steps
     for (int run = 0; run < 2; ++run) {
       const JobResult resumed = RunJob(job);
       ExpectNoErrors(resumed);
       EXPECT_EQ(resumed.codes, std::vector<ExitCode>(2, ExitCode::kOk));
-      EXPECT_EQ(evaluations, 2 * wanted) << "run " << run;
+      EXPECT_EQ(evaluations, 2 * expected) << "run " << run;
     }
   }
 }
 
-TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {
+TEST(TrainerTest, CheckpointHoldsNamesAndPosition) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 6)};
   job.options.attributes["net"] = "small";
@@ -226,7 +226,7 @@ TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {
   const io::Checkpoint c = io::ReadLatest(folder.path())->checkpoint;
   EXPECT_EQ(c.step, 6);
   EXPECT_EQ(c.epoch, 1);
-  EXPECT_EQ(c.position, 0);  // the sixth batch of 4 is short: 22 samples
+  EXPECT_EQ(c.position, 0);  // there are 22 samples, so the sixth batch of 4 is short
   EXPECT_EQ(c.seed, 11u);
   EXPECT_EQ(c.attributes.at("net"), "small");
   std::vector<std::string> slots;
@@ -235,18 +235,18 @@ TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {
                                               "net/logits/biases/Adam_1", "beta1_power"}));
 }
 
-TEST(TrainerTest, DivergedLossStopsAllRanks) {
+TEST(TrainerTest, ADivergedLossStopsAllRanks) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 500), .optimizer = "sgd", .learning_rate = 1e30};
   job.num_ranks = 2;
   EXPECT_THAT(RunJob(job).errors, Each(HasSubstr("not finite: rank 0: loss")));
 }
 
-TEST(TrainerTest, SkipsWhatIsNotFiniteOnAnyRank) {
+TEST(TrainerTest, SkipsAStepThatIsNotFiniteOnOneRank) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 5), .num_ranks = 3, .global_batch = 6};
   job.batch_norm = true;
-  job.spoiled = {1, 3};
+  job.bad_batches = {1, 3};
   job.options.on_nan = OnNan::kSkip;
   ::testing::internal::CaptureStderr();
   const JobResult result = RunJob(job);
@@ -263,13 +263,13 @@ TEST(TrainerTest, SkipsWhatIsNotFiniteOnAnyRank) {
   EXPECT_THAT(RunJob(job).errors, Each(HasSubstr("after step 1: not finite: rank 2: loss")));
 }
 
-// By which all ranks count their micro-batches.
-TEST(TrainerTest, RanksKnowTheMostThatAnyOfThemHas) {
+// All ranks compute the number of micro-batches from Batch::max_valid.
+TEST(TrainerTest, AllRanksKnowTheLargestNumberOfValidRows) {
   class MostValid : public TrainingCallback {
    public:
-    void StepEnded(const AppliedStep& step) override {
+    void OnStepEnd(const AppliedStep& step) override {
       const std::lock_guard lock(mutex_);
-      values.insert(step.result.batch.most_valid);
+      values.insert(step.result.batch.max_valid);
     }
     std::set<int64_t> values;
 
@@ -278,18 +278,19 @@ TEST(TrainerTest, RanksKnowTheMostThatAnyOfThemHas) {
   } most;
   Job job{.options = {.max_number_of_steps = 1, .max_bad_records = 1, .seed = 11}};
   job.num_ranks = 2;
-  job.lacking = {0};  // one of the last rank's two
-  job.options.watchers = {&most};
+  job.short_batches = {0};  // the last rank has one valid row of two
+  job.options.callbacks = {&most};
   ExpectNoErrors(RunJob(job));
   EXPECT_EQ(most.values, std::set<int64_t>{2});
 }
 
-// Three of four records at a rate of 3: as much as a mean that divides them by four at a rate of 4.
-TEST(TrainerTest, SkippedRecordsCountInNoMean) {
+// One of four records is skipped. Its mean over 3 records at learning rate 0.03 is the same update
+// as a mean that wrongly divides by 4 at learning rate 0.04.
+TEST(TrainerTest, SkippedRecordsDoNotCountInTheMean) {
   for (int ranks : {1, 2}) {
     Job job{.options = {.max_number_of_steps = 1, .seed = 11}, .optimizer = "sgd"};
     job.num_ranks = ranks;
-    job.lacking = {0};
+    job.short_batches = {0};
     job.learning_rate = 0.04;
     const JobResult by_four = RunJob(job);
     job.options.max_bad_records = 1;
@@ -300,40 +301,40 @@ TEST(TrainerTest, SkippedRecordsCountInNoMean) {
   }
 }
 
-// More than may come in a row, but none does.
+// More steps are skipped than may be in a row, but never two in a row.
 TEST(TrainerTest, MaySkipEverySecondStep) {
   Job job{.options = {.max_number_of_steps = 2 * kMaxSkippedInARow, .seed = 11}};
-  for (int64_t i = 1; i < 4 * kMaxSkippedInARow; i += 2) job.spoiled.insert(i);
+  for (int64_t i = 1; i < 4 * kMaxSkippedInARow; i += 2) job.bad_batches.insert(i);
   job.options.on_nan = OnNan::kSkip;
   const JobResult result = RunJob(job);
   ExpectNoErrors(result);
   EXPECT_EQ(result.state.step, 2 * kMaxSkippedInARow);
 }
 
-TEST(TrainerTest, SkipsNotForEver) {
+TEST(TrainerTest, StopsAfterTooManySkippedSteps) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 5)};
-  for (int64_t i = 1; i < 40; ++i) job.spoiled.insert(i);
+  for (int64_t i = 1; i < 40; ++i) job.bad_batches.insert(i);
   job.options.on_nan = OnNan::kSkip;
   EXPECT_THAT(RunJob(job).errors[0], HasSubstr("after step 1: not finite: rank 0"));
 }
 
-TEST(TrainerTest, WeightsThatAreNoNumbersAreNotSaved) {
+TEST(TrainerTest, DoesNotSaveNanWeights) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 3)};
   job.batch_norm = true;
-  job.poison_weights = true;  // where a ReLU may hide them from the loss
+  job.make_weights_nan = true;  // a ReLU may hide the NaN from the loss
   EXPECT_THAT(RunJob(job).errors[0], HasSubstr("weights of net/conv/BatchNorm/beta"));
   EXPECT_TRUE(io::ListCheckpoints(folder.path()).empty());
 }
 
-TEST(TrainerTest, SecondRunOnOneFolderIsRefused) {
+TEST(TrainerTest, RejectsASecondRunInTheSameFolder) {
   const TemporaryFolder folder;
   const RunLock other(folder.path());
   EXPECT_THAT(RunJob({.options = OptionsFor(folder, 3)}).errors[0], HasSubstr(folder.path()));
 }
 
-TEST(TrainerTest, CheckpointsThatDoNotFitAreRefused) {
+TEST(TrainerTest, RejectsCheckpointsThatDoNotFit) {
   const TemporaryFolder folder;
   RunJob({.options = OptionsFor(folder, 3)});
   EXPECT_THAT(RunJob({.options = OptionsFor(folder, 6), .batch_norm = true}).errors[0],
@@ -342,7 +343,7 @@ TEST(TrainerTest, CheckpointsThatDoNotFitAreRefused) {
               HasSubstr("slot net/conv/weights/RMSProp does not fit: got none"));
 }
 
-TEST(TrainerTest, SlotsThatNobodyWantsAreNamed) {
+TEST(TrainerTest, NamesSlotsThatAreDropped) {
   const TemporaryFolder folder;
   RunJob({.options = OptionsFor(folder, 3), .optimizer = "momentum"});
   ::testing::internal::CaptureStderr();
@@ -353,8 +354,8 @@ TEST(TrainerTest, SlotsThatNobodyWantsAreNamed) {
               HasSubstr("of the command that wrote it"));
 }
 
-// Which weights were the best is forgotten; the run goes on.
-TEST(TrainerTest, DamagedBestDoesNotEndTheRun) {
+// The accuracy of the best checkpoint is lost, but the run continues.
+TEST(TrainerTest, ADamagedBestCheckpointDoesNotEndTheRun) {
   const TemporaryFolder folder;
   ExpectNoErrors(RunJob({.options = OptionsFor(folder, 2)}));
   std::filesystem::create_directory(folder / "best");
@@ -364,12 +365,12 @@ TEST(TrainerTest, DamagedBestDoesNotEndTheRun) {
   ::testing::internal::CaptureStderr();
   const JobResult result = RunJob(job);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("how good the best weights were is not known"));
+              HasSubstr("best: cannot read the accuracy of the best checkpoint"));
   ExpectNoErrors(result);
   EXPECT_EQ(result.state.step, 3);
 }
 
-TEST(TrainerTest, DamagedNewestCheckpointIsSkipped) {
+TEST(TrainerTest, SkipsADamagedNewestCheckpoint) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 3)};
   RunJob(job);

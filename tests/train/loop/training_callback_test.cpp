@@ -1,4 +1,4 @@
-// What watchers get to see of a run.
+// Tests the order of the trainer's calls to callbacks, and the accuracy that steps report.
 #include "src/train/loop/training_callback.h"
 
 #include <fmt/format.h>
@@ -21,17 +21,17 @@ using ::testing::ElementsAre;
 
 class Recorder : public TrainingCallback {
  public:
-  void Started(const RunState& state) override { Add("started", state.step); }
-  void StepBegins(int64_t step) override { Add("begins", step); }
-  void StepEnded(const AppliedStep& step) override { Add("ended", step.state.step); }
-  void EvaluationBegins(int64_t step) override { Add("evaluation", step); }
-  void Evaluated(int64_t step, const Metrics& metrics, double seconds) override {
+  void OnTrainBegin(const RunState& state) override { Add("started", state.step); }
+  void OnStepBegin(int64_t step) override { Add("begins", step); }
+  void OnStepEnd(const AppliedStep& step) override { Add("ended", step.state.step); }
+  void OnEvaluationBegin(int64_t step) override { Add("evaluation", step); }
+  void OnEvaluationEnd(int64_t step, const Metrics& metrics, double seconds) override {
     EXPECT_EQ(metrics.num_classes(), 10);
     EXPECT_GE(seconds, 0);
     Add("evaluated", step);
   }
-  void Saved(int64_t step, double /*seconds*/) override { Add("saved", step); }
-  void Ended(const RunState& state, bool finished) override {
+  void OnSave(int64_t step, double /*seconds*/) override { Add("saved", step); }
+  void OnTrainEnd(const RunState& state, bool finished) override {
     Add(finished ? "finished" : "stopped", state.step);
   }
 
@@ -41,7 +41,7 @@ class Recorder : public TrainingCallback {
   void Add(const char* what, int64_t step) { calls.push_back(fmt::format("{} {}", what, step)); }
 };
 
-TEST(TrainingCallback, EveryRankIsCalledInTheSameOrder) {
+TEST(TrainingCallback, IsCalledInTheSameOrderOnEveryRank) {
   const TemporaryFolder folder;
   RunRanks(2, [&](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd"}, {.rows = 2});
@@ -51,7 +51,7 @@ TEST(TrainingCallback, EveryRankIsCalledInTheSameOrder) {
                            .max_number_of_steps = 3,
                            .evaluate = [] { return Metrics(10); },
                            .eval_every = 2,
-                           .watchers = {&recorder}};
+                           .callbacks = {&recorder}};
     Trainer trainer(
         step, c, rate,
         [&](const RunState& start) {
@@ -67,8 +67,8 @@ TEST(TrainingCallback, EveryRankIsCalledInTheSameOrder) {
   });
 }
 
-// Right ones among the rows that count, of all micro-batches and ranks.
-TEST(TrainStep, CountsWhatIsRight) {
+// The accuracy counts the valid rows of all micro-batches and ranks.
+TEST(TrainStep, ReportsTheAccuracyOfTheGlobalBatch) {
   std::vector<double> accuracies[3];
   const auto train = [&](int ranks, int64_t rows, int64_t micro_batches, auto& accuracies) {
     RunRanks(ranks, [&](Communicator& c) {
@@ -86,12 +86,12 @@ TEST(TrainStep, CountsWhatIsRight) {
         if (c.rank() == 0) accuracies.push_back(result.accuracy);
         if (ranks > 1 || micro_batches > 1) continue;
         const std::vector<double> values = step.executable().Output(logits);
-        double right = 0;
+        double correct = 0;
         for (int64_t row = 0; row < batch.valid; ++row) {
           const auto first = values.begin() + row * 10;
-          right += std::max_element(first, first + 10) - first == batch.labels[row];
+          correct += std::max_element(first, first + 10) - first == batch.labels[row];
         }
-        EXPECT_DOUBLE_EQ(result.accuracy, right / static_cast<double>(batch.valid)) << s;
+        EXPECT_DOUBLE_EQ(result.accuracy, correct / static_cast<double>(batch.valid)) << s;
       }
     });
   };

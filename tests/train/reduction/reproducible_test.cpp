@@ -17,26 +17,26 @@ using carole::testing::TrainingOutcome;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(CutIntoShards, ByRanks) {
-  EXPECT_EQ(CutIntoShards(32, 1, 8).rows, 4);
-  EXPECT_EQ(CutIntoShards(32, 1, 8).per_rank, 8);
-  EXPECT_EQ(CutIntoShards(8, 4, 8).rows, 4);
-  EXPECT_EQ(CutIntoShards(8, 4, 8).per_rank, 2);
+TEST(SplitIntoShards, DistributesShardsToRanks) {
+  EXPECT_EQ(SplitIntoShards(32, 1, 8).rows, 4);
+  EXPECT_EQ(SplitIntoShards(32, 1, 8).per_rank, 8);
+  EXPECT_EQ(SplitIntoShards(8, 4, 8).rows, 4);
+  EXPECT_EQ(SplitIntoShards(8, 4, 8).per_rank, 2);
 }
 
-TEST(CutIntoShards, RefusesWhatCannotBeCutEvenly) {
+TEST(SplitIntoShards, RejectsAnUnevenSplit) {
   for (const auto& numbers : {std::array{32, 3, 8}, std::array{32, 2, 6}, std::array{32, 16, 8},
                               std::array{33, 1, 8}, std::array{1, 2, 8}, std::array{32, 1, 0}}) {
-    EXPECT_THAT([&] { CutIntoShards(numbers[0], numbers[1], numbers[2]); },
+    EXPECT_THAT([&] { SplitIntoShards(numbers[0], numbers[1], numbers[2]); },
                 ThrowsMessage<UsageError>(HasSubstr("--reproducible")));
   }
 }
 
-// 8 shards of a global batch of 16; the last batch of an epoch of 44 is short, so that some shards
-// have few samples and some none.
+// Makes 8 shards of a global batch of 16. The last batch of an epoch of 44 samples is short: some
+// shards have few samples and some have none.
 RankTraining Reproducible(int num_ranks) {
   RankTraining t{.num_ranks = num_ranks, .num_samples = 44, .steps = 100};
-  const Shards shards = CutIntoShards(16 / num_ranks, num_ranks, 8);
+  const Shards shards = SplitIntoShards(16 / num_ranks, num_ranks, 8);
   t.rows = shards.rows;
   t.options.accumulation_steps = shards.per_rank;
   t.options.reproducible = true;
@@ -44,7 +44,7 @@ RankTraining Reproducible(int num_ranks) {
   return t;
 }
 
-TEST(ReproducibleTest, AnyNumberOfRanksMakesTheSameBits) {
+TEST(ReproducibleTest, AnyNumberOfRanksGivesTheSameBits) {
   for (const auto make : {MakeReferenceBackend, MakeOneDnnBackend}) {
     if (make == MakeOneDnnBackend && !OneDnnAvailable()) continue;
     RankTraining t = Reproducible(1);
@@ -67,7 +67,7 @@ std::unique_ptr<Backend> MakeInBf16(int threads) {
   return backend;
 }
 
-TEST(ReproducibleTest, AnyNumberOfRanksMakesTheSameBitsInBf16) {
+TEST(ReproducibleTest, AnyNumberOfRanksGivesTheSameBitsInBf16) {
   const TrainingOutcome fp32 = Train(Reproducible(1));
   for (const auto make : {MakeInBf16<MakeReferenceBackend>, MakeInBf16<MakeOneDnnBackend>}) {
     try {
@@ -88,8 +88,8 @@ TEST(ReproducibleTest, AnyNumberOfRanksMakesTheSameBitsInBf16) {
   }
 }
 
-// That the test above can fail: sums of whole batches differ in their last bits.
-TEST(ReproducibleTest, WithoutItBitsDiffer) {
+// Shows that the tests above can fail: gradients of whole batches differ in their last bits.
+TEST(ReproducibleTest, BitsDifferWithoutShards) {
   RankTraining one = Reproducible(1), two = Reproducible(2);
   for (RankTraining* t : {&one, &two}) {
     t->options.reproducible = false;
@@ -100,21 +100,21 @@ TEST(ReproducibleTest, WithoutItBitsDiffer) {
   EXPECT_GT(LargestDifference(Train(one).weights, Train(two).weights), 0);
 }
 
-TEST(ReproducibleTest, ShardsMoveStatisticsFromTheSamePlace) {
-  // In one step from mean 0 the moving mean becomes (1 - decay) times the mean of shards' means,
-  // which is that of the whole batch.
+TEST(ReproducibleTest, ShardsUpdateStatisticsFromTheSameStart) {
+  // In one step, the running mean goes from 0 to (1 - decay) times the mean of the shards' means.
+  // That is the mean of the whole batch.
   RankTraining shards = Reproducible(1), whole = Reproducible(1);
   shards.steps = whole.steps = 1;
   shards.dtype = whole.dtype = DType::kF64;
   whole.rows = 16;
   whole.options.accumulation_steps = 1;
   whole.options.reproducible = false;
-  // AllWeights: 108 filter weights, 12 of beta, 12 moving means
+  // AllWeights() returns 108 filter weights, 12 values of beta, 12 running means, and so on.
   const auto a = Train(shards).weights, b = Train(whole).weights;
   for (size_t i = 120; i < 132; ++i) EXPECT_NEAR(a[i], b[i], 1e-15);
 }
 
-TEST(ReproducibleTest, RefusesWhatMixesShards) {
+TEST(ReproducibleTest, RejectsSyncBatchNorm) {
   const auto errors = carole::testing::ErrorsOfRanks(1, [](collectives::Communicator& c) {
     const auto backend = MakeReferenceBackend(1);
     carole::testing::SmallNet net(2, true);

@@ -23,7 +23,7 @@ using carole::testing::TrainingOutcome;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(LossScaleTest, FlagIsParsed) {
+TEST(LossScaleTest, ParsesTheFlag) {
   EXPECT_EQ(ParseLossScale("auto", Precision::kBf16).initial, 1);
   EXPECT_FALSE(ParseLossScale("auto", Precision::kBf16).is_dynamic);
   EXPECT_TRUE(ParseLossScale("auto", Precision::kFp16).is_dynamic);
@@ -37,37 +37,39 @@ TEST(LossScaleTest, FlagIsParsed) {
   }
 }
 
-TEST(LossScaleTest, HalvesAndGrows) {
+TEST(LossScaleTest, HalvesOnOverflowAndDoublesAfterGoodSteps) {
   LossScale scale({.initial = 4, .is_dynamic = true});
-  EXPECT_TRUE(scale.NoteOverflow());
+  EXPECT_TRUE(scale.RecordOverflow());
   EXPECT_EQ(scale.value(), 2);
-  for (int64_t i = 1; i < LossScale::kGrowEvery; ++i) scale.NoteGood();
+  for (int64_t i = 1; i < LossScale::kGrowthInterval; ++i) scale.RecordGoodStep();
   EXPECT_EQ(scale.value(), 2);
-  scale.NoteGood();
+  scale.RecordGoodStep();
   EXPECT_EQ(scale.value(), 4);
-  EXPECT_TRUE(scale.NoteOverflow());
-  EXPECT_TRUE(scale.NoteOverflow());
-  EXPECT_FALSE(scale.NoteOverflow()) << "at 1 it is not to blame";
+  EXPECT_TRUE(scale.RecordOverflow());
+  EXPECT_TRUE(scale.RecordOverflow());
+  EXPECT_FALSE(scale.RecordOverflow()) << "a scale of 1 is not the cause";
   EXPECT_EQ(scale.value(), 1);
-  LossScale largest({.initial = LossScale::kLargest, .is_dynamic = true});
-  for (int64_t i = 0; i < LossScale::kGrowEvery; ++i) largest.NoteGood();
-  EXPECT_EQ(largest.value(), LossScale::kLargest) << "a checkpoint with more would be refused";
+  LossScale largest({.initial = LossScale::kMaxScale, .is_dynamic = true});
+  for (int64_t i = 0; i < LossScale::kGrowthInterval; ++i) largest.RecordGoodStep();
+  EXPECT_EQ(largest.value(), LossScale::kMaxScale)
+      << "a checkpoint with a larger scale would be rejected";
   LossScale fixed({.initial = 8});
-  EXPECT_FALSE(fixed.NoteOverflow());
+  EXPECT_FALSE(fixed.RecordOverflow());
   EXPECT_EQ(fixed.value(), 8);
   EXPECT_TRUE(fixed.scalars().empty());
 }
 
-TEST(LossScaleTest, RefusesStateThatMakesNoSense) {
+TEST(LossScaleTest, RejectsInvalidState) {
   LossScale scale({.initial = 4, .is_dynamic = true});
-  EXPECT_THAT([&] { scale.SetScalar("loss_scale", 3); },
-              ThrowsMessage<DataError>(HasSubstr("loss_scale: makes no sense: got 3")));
+  EXPECT_THAT(
+      [&] { scale.SetScalar("loss_scale", 3); },
+      ThrowsMessage<DataError>(HasSubstr("loss_scale: invalid value in the checkpoint: got 3")));
   EXPECT_THROW(scale.SetScalar("loss_scale", std::nan("")), DataError);
   EXPECT_THROW(scale.SetScalar("loss_scale_good_steps", -1), DataError);
 }
 
-// A power of two changes no digits on the way to the weights, whatever looks at the gradients.
-TEST(LossScaleTest, ScaleChangesNoBits) {
+// A power of two changes no digits, with any optimizer and with clipping.
+TEST(LossScaleTest, AFixedScaleChangesNoBits) {
   for (const char* optimizer : {"momentum", "rmsprop", "lars"}) {
     SCOPED_TRACE(optimizer);
     RankTraining t{.num_ranks = 2, .rows = 4};
@@ -82,7 +84,7 @@ TEST(LossScaleTest, ScaleChangesNoBits) {
   }
 }
 
-// In fp16 gradients end at 65504: the first steps overflow, which changes nothing but the scale.
+// The largest fp16 number is 65504. So the first steps overflow, which changes only the scale.
 void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threads)) {
   RunRanks(num_ranks, [&](Communicator& c) {
     const StepOptions options{.optimizer = "momentum",
@@ -101,18 +103,18 @@ void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threa
         EXPECT_FALSE(result.applied);
         EXPECT_EQ(AllWeights(step.store()), fresh);
         EXPECT_EQ(step.loss_scale().value(), std::ldexp(1.0, 24 - ++overflows));
-        ASSERT_EQ(s, 0) << "the scale has been found";
+        ASSERT_EQ(s, 0) << "a step overflowed after the scale was found";
         continue;
       }
-      ASSERT_TRUE(result.applied) << result.blame;
+      ASSERT_TRUE(result.applied) << result.skip_reason;
       last = result.data_loss;
       if (s++ == 0) first = last;
     }
     EXPECT_GE(overflows, 3);
     EXPECT_GT(first, 2.0);
-    EXPECT_LT(last, 0.2) << "it learns";
+    EXPECT_LT(last, 0.2) << "the net did not learn";
 
-    // The scale is part of a checkpoint; a run without one begins anew.
+    // The scale is part of a checkpoint; a run with a fixed scale ignores it.
     const io::Checkpoint saved = MakeSnapshot(step.replica(), {.step = 40}, {});
     SmallStep resumed(c, options, in_fp16);
     Restore(saved, "saved", resumed.replica());
@@ -124,25 +126,24 @@ void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threa
   });
 }
 
-TEST(LossScaleTest, DynamicScaleFindsWhatFp16CanHold) {
-  ExpectToFindScale(2, MakeReferenceBackend);
-}
+TEST(LossScaleTest, ADynamicScaleAdaptsToFp16) { ExpectToFindScale(2, MakeReferenceBackend); }
 
-// The CUDA backend's own kernels decide on the device whether a step is finite.
-TEST(LossScaleTest, SoItDoesOnADevice) {
+// The kernels of the CUDA backend decide on the device whether a step is finite.
+TEST(LossScaleTest, ADynamicScaleAdaptsOnADevice) {
   ExpectToFindScale(1, [](int) -> std::unique_ptr<Backend> {
     return std::make_unique<carole::testing::WalledCuda>();
   });
 }
 
-// What no scale is to blame for stops at 1, and is then blamed as ever.
-TEST(LossScaleTest, NanIsNoOverflowForEver) {
+// A smaller scale cannot repair a NaN loss. The step is reported as not finite, and the scale
+// stays.
+TEST(LossScaleTest, ANanLossIsNotAnOverflow) {
   RunRanks(1, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .loss_scale = {.initial = 4, .is_dynamic = true}});
-    FormulaSource source({.spoiled = {0}, .bad_pixel = NAN});
+    FormulaSource source({.bad_batches = {0}, .bad_pixel = NAN});
     const StepResult result = step.Run(*source.Next(), {.learning_rate = 0.05});
-    EXPECT_FALSE(result.applied || result.overflowed) << "the loss is no number already";
-    EXPECT_THAT(result.blame, HasSubstr("loss nan"));
+    EXPECT_FALSE(result.applied || result.overflowed) << "the loss itself is NaN";
+    EXPECT_THAT(result.skip_reason, HasSubstr("loss nan"));
     EXPECT_EQ(step.loss_scale().value(), 4);
   });
 }

@@ -17,8 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Weights in memory.
-class FakeWeights : public io::WeightsReader {
+// A source of weights in memory.
+class FakeWeights : public io::WeightsSource {
  public:
   void Set(const std::string& name, const Shape& shape, float value) {
     names_.push_back(name);
@@ -48,7 +48,7 @@ class WarmStartTest : public ::testing::Test {
 
   float First(const std::string& name) const {
     const int v = store_->Find(name);
-    std::vector<float> values(static_cast<size_t>(store_->places()[v].tf_shape.size()));
+    std::vector<float> values(static_cast<size_t>(store_->variables()[v].tf_shape.size()));
     store_->Read(v, values);
     return values.front();
   }
@@ -59,7 +59,7 @@ class WarmStartTest : public ::testing::Test {
   std::unique_ptr<VariableStore> store_;
 };
 
-TEST_F(WarmStartTest, ListsWhatBecameOfEachVariable) {
+TEST_F(WarmStartTest, ReportsWhatHappenedToEachVariable) {
   FakeWeights file;
   file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
   const WarmStartReport report = WarmStart(file, {.ignore_missing = true}, *store_);
@@ -69,7 +69,7 @@ TEST_F(WarmStartTest, ListsWhatBecameOfEachVariable) {
   EXPECT_NE(First("net/logits/weights"), 0.5F);
 }
 
-TEST_F(WarmStartTest, ScopesAreBeginningsOfNames) {
+TEST_F(WarmStartTest, ScopesArePrefixesOfNames) {
   FakeWeights file;
   file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
   const WarmStartReport report = WarmStart(file, {.exclude_scopes = {"net/log"}}, *store_);
@@ -80,14 +80,15 @@ TEST_F(WarmStartTest, ScopesAreBeginningsOfNames) {
   EXPECT_THAT(none.unused_scopes, ElementsAre("logits"));
 }
 
-TEST_F(WarmStartTest, WeightsThatAreNoNumbersAreAnError) {
+TEST_F(WarmStartTest, RejectsNanWeights) {
   FakeWeights file;
   file.Set("net/conv/weights", {3, 3, 1, 12}, NAN);
   EXPECT_THAT([&] { WarmStart(file, {.ignore_missing = true}, *store_); },
-              ThrowsMessage<DataError>(HasSubstr("weights.h5: net/conv/weights: holds values")));
+              ThrowsMessage<DataError>(
+                  HasSubstr("weights.h5: net/conv/weights: got infinite or NaN values")));
 }
 
-TEST_F(WarmStartTest, WhatDoesNotFitIsAnError) {
+TEST_F(WarmStartTest, RejectsVariablesThatDoNotFit) {
   FakeWeights file;
   file.Set("net/logits/weights", {192, 7}, 0.5F);
   EXPECT_THAT([&] { WarmStart(file, {}, *store_); },
@@ -96,19 +97,19 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsAnError) {
                                    HasSubstr("net/logits/weights (file [192,7], net [192,10])"),
                                    HasSubstr("--checkpoint_exclude_scopes"))));
   EXPECT_THAT([&] { WarmStart(file, {.ignore_missing = true}, *store_); },
-              ThrowsMessage<DataError>(HasSubstr("the net: of another shape net/logits/weights")));
+              ThrowsMessage<DataError>(HasSubstr("the net: wrong shape net/logits/weights")));
   FakeWeights other;
   other.Set("vgg_16/fc8/biases", {10}, 0);
   EXPECT_THAT([&] { WarmStart(other, {.ignore_missing = true}, *store_); },
-              ThrowsMessage<DataError>(HasSubstr("its first is vgg_16/fc8/biases")));
+              ThrowsMessage<DataError>(HasSubstr("its first variable is vgg_16/fc8/biases")));
   EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kMovingAverages, *store_); },
-              ThrowsMessage<DataError>(HasSubstr("kept no moving averages")));
+              ThrowsMessage<DataError>(HasSubstr("has no moving averages")));
 }
 
-TEST(TimeLimitTest, EndsAfterItsTimeOrBeforeTheJob) {
+TEST(TimeLimitTest, EndsAfterMaxTimeOrBeforeTheJobEnds) {
   using std::chrono::seconds;
-  const Moment start{.of_day = std::chrono::system_clock::time_point(seconds(1'000'000))};
-  auto at = [&](int s) { return Moment{start.steady + seconds(s), start.of_day + seconds(s)}; };
+  const Moment start{.wall_clock = std::chrono::system_clock::time_point(seconds(1'000'000))};
+  auto at = [&](int s) { return Moment{start.steady + seconds(s), start.wall_clock + seconds(s)}; };
   const TimeLimit none({}, start);
   EXPECT_EQ(none.Reason(at(1 << 30)), "");
   const TimeLimit own({.max_seconds = 90}, start);
@@ -116,7 +117,7 @@ TEST(TimeLimitTest, EndsAfterItsTimeOrBeforeTheJob) {
   EXPECT_NEAR(own.SecondsLeft(at(80)), 10, 1e-6);
   EXPECT_TRUE(std::isinf(none.SecondsLeft(at(0))));
   EXPECT_EQ(own.Reason(at(90)), "--max_time: 90 s are over");
-  EXPECT_EQ(own.Reason({start.steady, at(90).of_day}), "");  // somebody has set the clock
+  EXPECT_EQ(own.Reason({start.steady, at(90).wall_clock}), "");  // somebody has set the clock
   const TimeLimit job({.job_end = 1'000'300, .margin_seconds = 60}, start);
   EXPECT_EQ(job.Reason(at(239)), "");
   EXPECT_NEAR(job.SecondsLeft(at(140)), 100, 1e-3);

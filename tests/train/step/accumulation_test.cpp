@@ -1,4 +1,5 @@
-// Micro-batches, and batch norm over all ranks: the same steps as one rank with the whole batch.
+// Tests gradient accumulation and batch norm over all ranks: they compute the same steps as one
+// rank with the whole batch.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -42,12 +43,12 @@ TEST(PairwiseSum, AddsInABinaryTree) {
   EXPECT_EQ(last, (std::vector<float>{(1 + 1) + (big + 1), 5}));
 }
 
-TEST(MicroBatch, CountsItsOwnRows) {
+TEST(SliceMicroBatch, CountsItsOwnRows) {
   const std::vector<float> images = {1, 2, 3, 4, 5, 6, 7, 8};
   const std::vector<int32_t> labels = {0, 1, 2, 3};
   const io::Batch batch{
       .images = images, .labels = labels, .valid = 3, .global_valid = 9, .first_sample = 20};
-  const io::Batch second = MicroBatch(batch, 1, 2);
+  const io::Batch second = SliceMicroBatch(batch, 1, 2);
   EXPECT_EQ(second.images[0], 5);
   EXPECT_EQ(second.labels[0], 2);
   EXPECT_EQ(second.valid, 1);
@@ -55,23 +56,24 @@ TEST(MicroBatch, CountsItsOwnRows) {
   EXPECT_EQ(second.first_sample, 22);
 }
 
-// All ranks make as many, since what others compute meanwhile is waited for.
-TEST(MicroBatch, AreAsManyOnEveryRank) {
+// A rank with fewer valid rows computes as many micro-batches as the others.
+TEST(CountMicroBatches, GivesTheSameNumberOnEveryRank) {
   const std::vector<int32_t> labels(8);
   io::Batch batch{.labels = labels, .valid = 8, .global_valid = 16};
   EXPECT_EQ(CountMicroBatches(batch, 4), 4);
-  batch.global_valid = 5;  // of the first rank
+  batch.global_valid = 5;  // all on the first rank
   for (int64_t valid : {5, 0}) {
     batch.valid = valid;
     EXPECT_EQ(CountMicroBatches(batch, 4), 3);
   }
-  batch.most_valid = 2;  // three of five were skipped
+  batch.max_valid = 2;  // three of the five records were skipped
   EXPECT_EQ(CountMicroBatches(batch, 4), 1);
-  batch.most_valid = 0;
+  batch.max_valid = 0;
   EXPECT_EQ(CountMicroBatches(batch, 4), 1);
 }
 
-// The third global batch of 22 samples is short: 6 of 8, so the last micro-batches are empty.
+// The third global batch of the 22 samples is short (6 of 8 rows), so its last micro-batches are
+// empty.
 RankTraining WithoutBatchNorm(int num_ranks, int64_t rows, int64_t accumulation_steps) {
   RankTraining t{.num_ranks = num_ranks, .rows = rows, .dtype = DType::kF64};
   t.graph = [](int64_t n, DType dtype) { return std::move(SmallNet(n, false, dtype).graph); };
@@ -80,7 +82,7 @@ RankTraining WithoutBatchNorm(int num_ranks, int64_t rows, int64_t accumulation_
   return t;
 }
 
-TEST(AccumulationTest, MicroBatchesDoWhatOneBatchDoes) {
+TEST(AccumulationTest, MicroBatchesComputeTheSameAsOneBatch) {
   const TrainingOutcome whole = Train(WithoutBatchNorm(1, 8, 1));
   ExpectEqual(whole, Train(WithoutBatchNorm(1, 2, 4)), 1e-13);
   ExpectEqual(whole, Train(WithoutBatchNorm(1, 1, 8)), 1e-13);
@@ -88,13 +90,13 @@ TEST(AccumulationTest, MicroBatchesDoWhatOneBatchDoes) {
   ExpectEqual(whole, Train(WithoutBatchNorm(4, 1, 2)), 1e-13);
 }
 
-TEST(AccumulationTest, AnyNumberOfMicroBatches) {
+TEST(AccumulationTest, TheNumberOfMicroBatchesNeedNotBeAPowerOfTwo) {
   const TrainingOutcome whole = Train(WithoutBatchNorm(1, 6, 1));
   ExpectEqual(whole, Train(WithoutBatchNorm(1, 2, 3)), 1e-13);
   ExpectEqual(whole, Train(WithoutBatchNorm(2, 1, 3)), 1e-13);
 }
 
-TEST(AccumulationTest, DropoutTakesTheSameElements) {
+TEST(AccumulationTest, DropoutDropsTheSameElements) {
   RankTraining t{.rows = 8, .steps = 2, .dtype = DType::kF64, .pixels = 28 * 28};
   t.graph = [](int64_t n, DType dtype) {
     return std::move(nets::BuildModel(nets::FindNet("lenet"),
@@ -113,19 +115,19 @@ RankTraining WithSyncBatchNorm(int num_ranks, int64_t rows) {
   return t;
 }
 
-TEST(SyncBatchNormTest, RanksTogetherDoWhatOneDoesInDouble) {
+TEST(SyncBatchNormTest, AnyNumberOfRanksComputesTheSameInDouble) {
   RankTraining one = WithSyncBatchNorm(1, 8);
   one.dtype = DType::kF64;
   one.options.sync_batch_norm = false;
   const TrainingOutcome whole = Train(one);
-  for (int num_ranks : {2, 4, 8}) {  // of 8 ranks two have no sample in the last batch
+  for (int num_ranks : {2, 4, 8}) {  // with 8 ranks, two have no sample in the last batch
     RankTraining many = WithSyncBatchNorm(num_ranks, 8 / num_ranks);
     many.dtype = DType::kF64;
     ExpectEqual(whole, Train(many), 1e-13);
   }
 }
 
-TEST(SyncBatchNormTest, MicroBatchesMeetOneByOne) {
+TEST(SyncBatchNormTest, NormalizesOneMicroBatchOfAllRanksAtATime) {
   // Two ranks with two micro-batches each: batch norm sees one micro-batch of both ranks.
   RankTraining t = WithSyncBatchNorm(2, 2);
   t.options.accumulation_steps = 2;
@@ -134,8 +136,8 @@ TEST(SyncBatchNormTest, MicroBatchesMeetOneByOne) {
   EXPECT_LT(outcome.losses.back(), 10);
 }
 
-// Micro-batches and whole batches of which no rank has a record.
-TEST(SyncBatchNormTest, OutlivesRecordsThatAreSkipped) {
+// In some micro-batches, and in one whole batch, no rank has a valid record.
+TEST(SyncBatchNormTest, StaysFiniteIfRecordsAreSkipped) {
   constexpr int64_t kValid[][2] = {{3, 1}, {4, 4}, {0, 0}};
   RunRanks(2, [&](Communicator& c) {
     const auto backend = MakeReferenceBackend(1);
@@ -146,7 +148,7 @@ TEST(SyncBatchNormTest, OutlivesRecordsThatAreSkipped) {
     for (int64_t s = 0; s < 3; ++s) {
       io::Batch batch = *source.Next();
       batch.valid = kValid[s][c.rank()];
-      batch.most_valid = kValid[s][0];
+      batch.max_valid = kValid[s][0];
       batch.global_valid = std::max<int64_t>(1, kValid[s][0] + kValid[s][1]);
       const StepResult result = step.Run(batch, {.step = s, .seed = 3, .learning_rate = 0.05});
       EXPECT_TRUE(result.applied);
@@ -156,7 +158,7 @@ TEST(SyncBatchNormTest, OutlivesRecordsThatAreSkipped) {
   });
 }
 
-// Norms with ReLU, with a sum, and with both behind them.
+// A residual net whose batch norms are followed by a ReLU, by an addition, and by both.
 std::unique_ptr<Graph> MakeResidual(int64_t rows, DType dtype) {
   auto graph = std::make_unique<Graph>(dtype);
   Sketch s(*graph);
@@ -183,17 +185,18 @@ TEST(SyncBatchNormTest, ResidualNetOnBothBackendsInFloat) {
     one.graph = two.graph = MakeResidual;
     const TrainingOutcome whole = Train(one);
     ExpectEqual(whole, Train(two), 1e-5);
-    RankTraining four = two;  // of which one has no sample in the last batch
+    RankTraining four = two;  // one rank has no sample in the last batch
     four.num_ranks = 4;
     four.rows = 2;
     ExpectEqual(whole, Train(four), 1e-5);
-    two.options.sync_batch_norm = false;  // as without it ranks are far apart
+    two.options.sync_batch_norm = false;  // without it, the results differ a lot
     EXPECT_GT(LargestDifference(whole.weights, Train(two).weights), 1e-2);
   }
 }
 
-// Memory decides what is computed again; batch norms of ranks meet in the order of their kernels.
-TEST(SyncBatchNormTest, RefusesRanksThatRecomputeOtherwise) {
+// The memory budget decides which activations are recomputed, and that changes the order in which
+// batch norms communicate.
+TEST(SyncBatchNormTest, RejectsRanksWithDifferentRecomputation) {
   std::atomic<size_t> arena = 0;
   const auto make = [&](Communicator& c, size_t activation_bytes) {
     const auto backend = MakeReferenceBackend(1);

@@ -1,5 +1,5 @@
-// Images that come as bytes and are normalized by the net: training is the same, bit for bit, as on
-// the values that they stand for.
+// Tests images that are bytes and are normalized by the net: training gives the same bits as with
+// the normalized values.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda_emulation/backend.h"
@@ -17,7 +17,7 @@ using carole::testing::WalledBackend;
 constexpr int64_t kSide = 8;
 constexpr NormalizeAttributes kLenets{.subtract = {128, 128, 128}, .multiply = 1.0f / 128};
 
-// lenet, with dropout, an epoch's short last batch, and the batches' bytes or their values.
+// A training of LeNet with dropout and a short last batch, on bytes or on normalized values.
 RankTraining TrainingOn(DType image_dtype) {
   return {.steps = 5,
           .options = {.optimizer = "momentum"},
@@ -29,11 +29,11 @@ RankTraining TrainingOn(DType image_dtype) {
                 return nets::BuildModel(nets::FindNet("lenet"), options).graph;
               },
           .pixels = kSide * kSide,
-          .whole_pixels = true,
+          .whole_bytes = true,
           .image_dtype = image_dtype};
 }
 
-// `change` is made to both trainings.
+// Applies `change` to both trainings.
 template <typename Change>
 void ExpectSameBits(const Change& change) {
   RankTraining floats = TrainingOn(DType::kF32), bytes = TrainingOn(DType::kU8);
@@ -44,15 +44,15 @@ void ExpectSameBits(const Change& change) {
   EXPECT_EQ(got.weights, want.weights);
 }
 
-TEST(Bytes, GiveTheBitsOfTheirValues) {
+TEST(ByteInput, GivesTheSameBitsAsNormalizedValues) {
   for (const BackendEntry& entry : kBackends) {
-    if (!entry.problem().empty()) continue;
+    if (!entry.unavailable_reason().empty()) continue;
     SCOPED_TRACE(entry.name);
     ExpectSameBits([&](RankTraining& t) { t.backend = entry.make; });
   }
 }
 
-TEST(Bytes, OnRanksAndInMicroBatchesToo) {
+TEST(ByteInput, GivesTheSameBitsOnRanksAndInMicroBatches) {
   ExpectSameBits([](RankTraining& t) {
     t.num_ranks = 2;
     t.rows = 2;
@@ -66,7 +66,7 @@ std::unique_ptr<Backend> MakeNarrowOneDnn(int threads) {
   return backend;
 }
 
-TEST(Bytes, BecomeBf16AtOnce) {
+TEST(ByteInput, GivesTheSameBitsInBf16) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   const std::string problem =
       carole::testing::PrecisionProblem(Precision::kBf16, *MakeOneDnnBackend(1));
@@ -85,12 +85,12 @@ std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
   return std::make_unique<WalledBackend>(carole::testing::MakeEmulatedCudaBackend(threads));
 }
 
-// Copied beside the step before, normalized by a kernel of the step that is replayed.
-TEST(Bytes, OnDevicesToo) {
+// The bytes are copied while the previous step runs. A kernel of the replayed step normalizes them.
+TEST(ByteInput, GivesTheSameBitsOnDevices) {
   for (auto* make : {MakeWalledReference, MakeEarlyCopying, MakeEmulatedCuda}) {
     ExpectSameBits([&](RankTraining& t) {
       t.backend = make;
-      t.ahead = true;
+      t.run_ahead = true;
     });
   }
 }

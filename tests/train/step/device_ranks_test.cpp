@@ -1,4 +1,4 @@
-// Several ranks, each on a device of its own, beside as many on the host.
+// Tests several ranks that each have a device, compared with as many ranks on the host.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -16,7 +16,7 @@ using carole::testing::ConnectWalled;
 using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
 using carole::testing::kManySteps;
-using carole::testing::kReplayed;
+using carole::testing::kReplayedSteps;
 using carole::testing::LargestDifference;
 using carole::testing::MakeEmulatedCuda;
 using carole::testing::MakeWalledReference;
@@ -26,18 +26,18 @@ using carole::testing::SmallStep;
 using carole::testing::TrainingOutcome;
 using ::testing::StartsWith;
 
-// With two ranks each sum is of two numbers, so that its order does not matter.
-TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
+// With two ranks, each reduction adds two numbers, so the order does not matter.
+TEST(DeviceRanks, TwoRanksGiveTheSameBitsAsOnTheHost) {
   struct Case {
     const char* what;
     StepOptions options;
-    int64_t replays = kReplayed;
+    int64_t replays = kReplayedSteps;
     int64_t num_samples = 32;
   };
   for (const Case& c :
        {Case{"plain", {}},
         {"micro-batches", {.accumulation_steps = 2}},
-        {"micro-batches, of which every second step has one", {.accumulation_steps = 2}, 1, 20},
+        {"micro-batches; every second step has only one", {.accumulation_steps = 2}, 1, 20},
         {"local SGD", {.accumulation_steps = 2, .local_sgd_steps = 2}, 0}}) {
     SCOPED_TRACE(c.what);
     RankTraining training{.num_ranks = 2,
@@ -53,8 +53,8 @@ TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
   }
 }
 
-// Four ranks: NCCL would add in an order of its own, and knows no Adasum.
-TEST(DeviceRanks, SumsThatNeedTheHostGiveItsBits) {
+// Four ranks. NCCL chooses its own order of additions, and it has no Adasum.
+TEST(DeviceRanks, ReductionsThroughTheHostGiveTheSameBitsAsOnTheHost) {
   const optim::OptimizerOptions clipping{.clip_gradient_norm = 1};
   const std::vector<StepOptions> ways = {{.optimizer = "momentum",
                                           .optimizer_options = clipping,
@@ -71,14 +71,14 @@ TEST(DeviceRanks, SumsThatNeedTheHostGiveItsBits) {
   }
 }
 
-TEST(DeviceRanks, AnyNumberOfRanksMakesTheSameBits) {
+TEST(DeviceRanks, AnyNumberOfRanksGivesTheSameBits) {
   RankTraining training{
       .rows = 2,
       .num_samples = 32,
       .steps = kManySteps,
       .backend = MakeEmulatedCuda,
       .options = {.optimizer = "momentum", .accumulation_steps = 8, .reproducible = true},
-      .ahead = true};
+      .run_ahead = true};
   const TrainingOutcome one = Train(training);
   for (const int ranks : {2, 4}) {
     training.num_ranks = ranks;
@@ -90,8 +90,8 @@ TEST(DeviceRanks, AnyNumberOfRanksMakesTheSameBits) {
   }
 }
 
-// Replayed or not; as one rank does on the host with the batch of all.
-TEST(DeviceRanks, StatisticsOfAllRanksRows) {
+// With replay and without it. The reference is one rank on the host with the whole batch.
+TEST(DeviceRanks, SyncBatchNormComputesTheSameAsOneRank) {
   RankTraining one{.rows = 8, .steps = kManySteps};
   const TrainingOutcome whole = Train(one);
   for (const auto& [num_ranks, replay] : {std::pair(2, true), {4, true}, {2, false}}) {
@@ -102,16 +102,16 @@ TEST(DeviceRanks, StatisticsOfAllRanksRows) {
         .backend = MakeEmulatedCuda,
         .options = {.optimizer = "momentum", .sync_batch_norm = true, .replay = replay},
         .connect_devices = ConnectWalled(num_ranks),
-        .ahead = true};
+        .run_ahead = true};
     const TrainingOutcome parts = Train(many);
     EXPECT_LT(LargestDifference(parts.losses, whole.losses), 2e-5) << num_ranks;
     EXPECT_LT(LargestDifference(parts.weights, whole.weights), 2e-5) << num_ranks;
-    EXPECT_EQ(parts.replays, replay ? kReplayed : 0);
+    EXPECT_EQ(parts.replays, replay ? kReplayedSteps : 0);
   }
 }
 
-// Ranks sum in each micro-batch then, not in the last one alone.
-TEST(DeviceRanks, SoAreThoseOfMicroBatches) {
+// With SyncBN, ranks communicate in each micro-batch, not only in the last one.
+TEST(DeviceRanks, SyncBatchNormInMicroBatchesCanBeReplayed) {
   TrainingOutcome outcomes[2];
   for (const bool replay : {false, true}) {
     outcomes[replay] = carole::testing::Train({.num_ranks = 2,
@@ -124,15 +124,15 @@ TEST(DeviceRanks, SoAreThoseOfMicroBatches) {
                                                            .sync_batch_norm = true,
                                                            .replay = replay},
                                                .connect_devices = ConnectWalled(2),
-                                               .ahead = true});
-    EXPECT_EQ(outcomes[replay].replays, replay ? kReplayed : 0);
+                                               .run_ahead = true});
+    EXPECT_EQ(outcomes[replay].replays, replay ? kReplayedSteps : 0);
   }
   EXPECT_EQ(outcomes[true].losses, outcomes[false].losses);
   EXPECT_EQ(outcomes[true].weights, outcomes[false].weights);
 }
 
-// Rank 0 alone writes histograms.
-TEST(DeviceRanks, OneRankMayObserveItsKernels) {
+// Only rank 0 writes histograms.
+TEST(DeviceRanks, OneRankMayHaveObservers) {
   const auto connect = ConnectWalled(2);
   RunRanks(2, [&](Communicator& c) {
     SmallStep step(
@@ -151,7 +151,7 @@ TEST(DeviceRanks, OneRankMayObserveItsKernels) {
   });
 }
 
-// By the CUDA backend's hashes.
+// Uses the hash kernels of the CUDA backend.
 TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
   const auto connect = ConnectWalled(3);
   RunRanks(3, [&](Communicator& c) {
@@ -159,18 +159,19 @@ TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
                    {.backend = MakeEmulatedCuda, .connect_devices = connect, .batch_norm = true});
     VariableStore& store = step.store();
     EXPECT_NO_THROW(AuditReplicas(c, step.replica(), {}, 1));
-    std::vector<float> values(static_cast<size_t>(store.places()[0].tf_shape.size()));
+    std::vector<float> values(static_cast<size_t>(store.variables()[0].tf_shape.size()));
     store.Read(0, values);
     values.back() = std::nextafter(values.back(), 2.0F);
     if (c.rank() == 1) store.Write(0, values);
-    EXPECT_THAT(TextOf<CommError>([&] { AuditReplicas(c, step.replica(), {}, 2); }),
-                ::testing::AllOf(::testing::HasSubstr("[audit] " + store.places()[0].name + ": "),
-                                 ::testing::HasSubstr("rank 1")));
+    EXPECT_THAT(
+        TextOf<CommError>([&] { AuditReplicas(c, step.replica(), {}, 2); }),
+        ::testing::AllOf(::testing::HasSubstr("[audit] " + store.variables()[0].name + ": "),
+                         ::testing::HasSubstr("rank 1")));
   });
 }
 
-// All that a checkpoint would keep.
-std::vector<std::vector<float>> Kept(TrainStep& step) {
+// Returns everything that a checkpoint would store.
+std::vector<std::vector<float>> SavedValues(TrainStep& step) {
   const io::Checkpoint checkpoint = MakeSnapshot(step.replica(), {}, {});
   std::vector<std::vector<float>> kept;
   for (const auto* variables : {&checkpoint.variables, &checkpoint.slots}) {
@@ -179,8 +180,8 @@ std::vector<std::vector<float>> Kept(TrainStep& step) {
   return kept;
 }
 
-// Also where one of three ranks alone has a bad batch; the step after is as good as ever.
-TEST(DeviceRanks, StepThatIsNotFiniteLeavesEverythingAsItWas) {
+// Also if only one of three ranks has a bad batch. The next step works as usual.
+TEST(DeviceRanks, AStepThatIsNotFiniteChangesNothing) {
   for (auto* const make : {MakeReferenceBackend, MakeWalledReference, MakeEmulatedCuda}) {
     for (const int num_ranks : {1, 3}) {
       SCOPED_TRACE(std::string(make(1)->name()) + " on " + std::to_string(num_ranks));
@@ -189,20 +190,21 @@ TEST(DeviceRanks, StepThatIsNotFiniteLeavesEverythingAsItWas) {
       RunRanks(num_ranks, [&](Communicator& c) {
         SmallStep step(c, {.optimizer = "adam", .moving_average_decay = 0.9},
                        {.backend = make, .connect_devices = connect, .batch_norm = true});
-        step.replica().averages->Reset();
+        step.replica().moving_averages->Reset();
         FormulaSource source(
-            {.rank = c.rank(), .size = num_ranks, .spoiled = {1}, .bad_rank = bad_rank});
+            {.rank = c.rank(), .size = num_ranks, .bad_batches = {1}, .bad_rank = bad_rank});
         const auto run = [&] { return step.Run(*source.Next(), {.learning_rate = 0.05}); };
         EXPECT_TRUE(run().applied);
-        const auto before = Kept(step);
-        EXPECT_EQ(before.size(), 6 + 2 * 4 + 2 + 6U) << "variables, moments, powers, averages";
+        const auto before = SavedValues(step);
+        EXPECT_EQ(before.size(), 6 + 2 * 4 + 2 + 6U)
+            << "variables, moments, powers, moving averages";
         const StepResult bad = run();
         EXPECT_FALSE(bad.applied);
-        EXPECT_THAT(bad.blame, StartsWith(fmt::format("rank {}: loss", bad_rank)));
-        EXPECT_EQ(bad.blame.find("rank", 1), std::string::npos) << bad.blame;
-        EXPECT_EQ(Kept(step), before);
+        EXPECT_THAT(bad.skip_reason, StartsWith(fmt::format("rank {}: loss", bad_rank)));
+        EXPECT_EQ(bad.skip_reason.find("rank", 1), std::string::npos) << bad.skip_reason;
+        EXPECT_EQ(SavedValues(step), before);
         EXPECT_TRUE(run().applied);
-        EXPECT_NE(Kept(step), before);
+        EXPECT_NE(SavedValues(step), before);
       });
     }
   }

@@ -1,5 +1,5 @@
-// Training on a device: whatever is done on the host's memory elsewhere gives the same bits on
-// memory that the host cannot touch, and nearly the same with the CUDA backend's own kernels.
+// Tests training on a device. It gives the same bits in memory that the host cannot touch as in
+// host memory, and nearly the same values with the kernels of the CUDA backend.
 #include "tests/train/step/device_training.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using carole::testing::ErrorsOfRanks;
 using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
 using carole::testing::kManySteps;
-using carole::testing::kReplayed;
+using carole::testing::kReplayedSteps;
 using carole::testing::LargestDifference;
 using carole::testing::MakeEarlyCopying;
 using carole::testing::MakeEmulatedCuda;
@@ -35,7 +35,7 @@ using carole::testing::TrainingOutcome;
 using carole::testing::WalledBackend;
 using ::testing::HasSubstr;
 
-TEST(DeviceTraining, EveryOptimizerGivesTheHostsBits) {
+TEST(DeviceTraining, EveryOptimizerGivesTheSameBitsAsOnTheHost) {
   for (const optim::OptimizerEntry& entry : optim::kOptimizers) {
     SCOPED_TRACE(entry.name);
     ExpectSameBits({.options = {.optimizer = std::string(entry.name),
@@ -44,7 +44,7 @@ TEST(DeviceTraining, EveryOptimizerGivesTheHostsBits) {
   }
 }
 
-TEST(DeviceTraining, SoDoMicroBatchesShardsAndFrozenVariables) {
+TEST(DeviceTraining, MicroBatchesShardsAndFrozenVariablesGiveTheSameBitsAsOnTheHost) {
   for (const bool reproducible : {false, true}) {
     ExpectSameBits(
         {.rows = 2,
@@ -56,7 +56,7 @@ TEST(DeviceTraining, SoDoMicroBatchesShardsAndFrozenVariables) {
   ExpectSameBits({.options = {.optimizer = "sgd", .local_sgd_steps = 2}});
 }
 
-// Dropout, batch norm, a batch that is short, and rates that change.
+// A net with dropout and batch norm. The training has a short batch and changing learning rates.
 std::unique_ptr<Graph> MakeDropoutNet(int64_t rows, DType dtype) {
   SmallNet net(rows, true, dtype);
   Graph& g = *net.graph;
@@ -66,31 +66,31 @@ std::unique_ptr<Graph> MakeDropoutNet(int64_t rows, DType dtype) {
   return std::move(net.graph);
 }
 
-TEST(DeviceTraining, ReplayedStepsGiveTheHostsBits) {
+TEST(DeviceTraining, ReplayedStepsGiveTheSameBitsAsOnTheHost) {
   for (const char* optimizer : {"momentum", "adam", "lars"}) {
     const RankTraining training{.steps = kManySteps,
                                 .options = {.optimizer = optimizer,
                                             .optimizer_options = {.clip_gradient_norm = 1},
                                             .moving_average_decay = 0.9},
                                 .graph = MakeDropoutNet};
-    EXPECT_EQ(ExpectSameBits(training).replays, kReplayed) << optimizer;
-    EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayed) << optimizer;
+    EXPECT_EQ(ExpectSameBits(training).replays, kReplayedSteps) << optimizer;
+    EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayedSteps) << optimizer;
   }
 }
 
-// But for the last one of a step that has fewer.
-TEST(DeviceTraining, SoDoReplayedMicroBatches) {
+// The last micro-batch is not replayed in a step with fewer micro-batches.
+TEST(DeviceTraining, ReplayedMicroBatchesGiveTheSameBitsAsOnTheHost) {
   RankTraining training{.rows = 2,
                         .num_samples = 32,
                         .steps = kManySteps,
                         .options = {.optimizer = "adam", .accumulation_steps = 4},
                         .graph = MakeDropoutNet};
-  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayed);
+  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayedSteps);
   training.num_samples = 28;
-  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayed - 2);
+  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayedSteps - 2);
 }
 
-TEST(DeviceTraining, ReplaysOfCudasOwnKernelsGiveTheirBits) {
+TEST(DeviceTraining, ReplayedCudaKernelsGiveTheSameBitsAsEagerOnes) {
   for (const int64_t micro_batches : {1, 2}) {
     RankTraining training{.steps = kManySteps,
                           .backend = MakeEmulatedCuda,
@@ -98,7 +98,7 @@ TEST(DeviceTraining, ReplaysOfCudasOwnKernelsGiveTheirBits) {
                           .graph = MakeDropoutNet};
     training.num_samples = 16 * micro_batches;
     const TrainingOutcome replayed = Train(training);
-    EXPECT_EQ(replayed.replays, kReplayed);
+    EXPECT_EQ(replayed.replays, kReplayedSteps);
     training.options.replay = false;
     const TrainingOutcome eager = Train(training);
     EXPECT_EQ(eager.replays, 0);
@@ -107,12 +107,12 @@ TEST(DeviceTraining, ReplaysOfCudasOwnKernelsGiveTheirBits) {
   }
 }
 
-TEST(DeviceTraining, OneDnnsLayoutsToo) {
+TEST(DeviceTraining, OneDnnLayoutsGiveTheSameBitsAsOnTheHost) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   ExpectSameBits({.backend = MakeOneDnnBackend}, MakeWalledOneDnn);
 }
 
-TEST(DeviceTraining, CudasOwnKernelsStayClose) {
+TEST(DeviceTraining, CudaKernelsGiveNearlyTheSameValuesAsTheHost) {
   for (const char* optimizer : {"momentum", "lars"}) {
     RankTraining training{.options = {.optimizer = optimizer, .moving_average_decay = 0.9}};
     const TrainingOutcome host = Train(training);
@@ -123,7 +123,8 @@ TEST(DeviceTraining, CudasOwnKernelsStayClose) {
   }
 }
 
-// Trains 4 steps, saves, and goes on to 8 with a new process's objects, evaluating on the way.
+// Trains 4 steps and saves, then resumes with new objects, as a new process would, up to step 8.
+// Evaluates every two steps.
 std::vector<double> TrainWithRestart(std::unique_ptr<Backend> (*make)(int), double& accuracy) {
   const TemporaryFolder folder;
   std::vector<double> weights;
@@ -165,7 +166,7 @@ TEST(DeviceTraining, RestartsAndEvaluatesAsTheHostDoes) {
   EXPECT_EQ(on_device, on_host);
 }
 
-TEST(DeviceTraining, EvaluatesAsTheHostDoesAfterOneThatWasStopped) {
+TEST(DeviceTraining, EvaluatesAsTheHostDoesAfterAnInterruptedEvaluation) {
   RunRanks(2, [](Communicator& c) {
     const auto evaluate = [&](const Backend& backend, int stop_after) {
       SmallNet net(4, true, DType::kF32, /*training=*/false);
@@ -185,7 +186,7 @@ TEST(DeviceTraining, EvaluatesAsTheHostDoesAfterOneThatWasStopped) {
   });
 }
 
-TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
+TEST(DeviceTraining, ReportsWhatFitsIntoDeviceMemory) {
   RunRanks(1, [](Communicator& c) {
     WalledBackend backend(MakeReferenceBackend(1));
     backend.free_bytes = 60'000;
@@ -196,30 +197,32 @@ TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
   });
 }
 
-TEST(DeviceTraining, WarnsOfWhatAHostLacks) {
+TEST(DeviceTraining, WarnsIfHostMemoryIsTooSmall) {
   const auto log_with = [](size_t bytes) {
     ::testing::internal::CaptureStderr();
     RunRanks(1, [&](Communicator& c) {
       const auto host = MakeReferenceBackend(1);
-      TrainStep(SmallNet(64).graph, *host, c, {.host_memory = bytes, .optimizer = "sgd"});
+      TrainStep(SmallNet(64).graph, *host, c, {.host_memory_bytes = bytes, .optimizer = "sgd"});
     });
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(log_with(60'000), HasSubstr("the system may end ranks, as a step takes more"));
+  EXPECT_THAT(log_with(60'000),
+              HasSubstr("the system may kill ranks, as a step needs more memory"));
   EXPECT_EQ(log_with(1 << 30), "");
 }
 
-// Gradients of 1, 2 and 4 micro-batches wait for the eighth.
-TEST(DeviceTraining, CountsAllThatIsAsLargeAsTheWeights) {
-  EXPECT_EQ(StepOptions{.optimizer = "sgd"}.num_arenas(), 2);
+// With 8 micro-batches, partial sums of 1, 2 and 4 micro-batches are kept until the eighth.
+TEST(DeviceTraining, CountsArenasOfTheSizeOfTheWeights) {
+  EXPECT_EQ(StepOptions{.optimizer = "sgd"}.CountParameterArenas(), 2);
   EXPECT_EQ((StepOptions{.optimizer = "adam", .moving_average_decay = 0.9, .accumulation_steps = 8}
-                 .num_arenas()),
+                 .CountParameterArenas()),
             2 + 2 + 1 + 3);
 }
 
-// Losses and last weights of a run of which one batch is bad, while steps are replayed, and begun
-// before the last one has ended. Where the loss stays finite, the loss scale is taken to be too
-// large, with which the step after was begun. Of several ranks the last one has the bad batch.
+// Trains with one bad batch, while steps are replayed and two steps are in flight. Returns the
+// losses, the final weights and their moving averages. If the loss stays finite, the loss scale
+// counts as too large; the next step was launched with the old scale. If there are several ranks,
+// the last one has the bad batch.
 std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), float pixel,
                                       int num_ranks = 1, int micro_batches = 1) {
   constexpr int kSteps = 9, kBad = 5;
@@ -228,7 +231,8 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
   RunRanks(num_ranks, [&](Communicator& c) {
     const bool overflows = std::isfinite(pixel);
     const auto rate = [&](int64_t step) {
-      return overflows ? 0 : 0.01 / static_cast<double>(1 + step);  // or the weights stay such
+      // At rate 0 the weights keep their special values, with which the gradients overflow.
+      return overflows ? 0 : 0.01 / static_cast<double>(1 + step);
     };
     SmallStep step(c,
                    {.optimizer = overflows ? "sgd" : "adam",
@@ -244,7 +248,7 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
     const bool on_host = step.backend->on_host();
     FormulaSource source({.rank = c.rank(),
                           .size = num_ranks,
-                          .spoiled = {kBad},
+                          .bad_batches = {kBad},
                           .bad_rank = num_ranks - 1,
                           .bad_pixel = pixel});
     int64_t updates = 0;
@@ -261,7 +265,7 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
       const bool is_alone = on_host || (updates + 1) % 4 == 0 || i + 1 == kSteps;
       EXPECT_EQ(step.num_in_flight(), is_alone ? 1 : 2) << i;
       const StepResult result = step.End();
-      EXPECT_EQ(result.applied, i != kBad) << result.blame;
+      EXPECT_EQ(result.applied, i != kBad) << result.skip_reason;
       EXPECT_EQ(result.overflowed, i == kBad && overflows);
       EXPECT_TRUE(on_host || result.batch.labels[0] == labels[i]);
       updates += result.applied ? 1 : 0;
@@ -269,16 +273,16 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
     }
     EXPECT_EQ(step.loss_scale().value(), overflows ? 512 : 1024);
     EXPECT_EQ(step.loss_scale().scalars()[1].value, overflows ? kSteps - kBad - 1 : kSteps - 1);
-    EXPECT_GE(step.replays(), on_host ? 0 : kSteps - StepReplay::kRunsBefore);
+    EXPECT_GE(step.replays(), on_host ? 0 : kSteps - StepReplay::kWarmUpRuns);
     if (c.rank() != 0) return;
     for (double w : AllWeights(step.store())) numbers.push_back(w);
-    step.replica().averages->Swap();
+    step.replica().moving_averages->Swap();
     for (double w : AllWeights(step.store())) numbers.push_back(w);
   });
   return numbers;
 }
 
-TEST(DeviceTraining, GoesOnAfterABadBatchAsTheHostDoes) {
+TEST(DeviceTraining, ContinuesAfterABadBatchAsTheHostDoes) {
   for (const float pixel : {INFINITY, 1e12F}) {
     const std::vector<double> host = TrainPastBadBatch(MakeReferenceBackend, pixel);
     EXPECT_EQ(TrainPastBadBatch(MakeWalledReference, pixel), host);
@@ -296,7 +300,7 @@ struct TrainerRun {
   std::vector<double> weights;
 };
 
-// A process that trains into a folder, to step 8 if nothing stops it.
+// Runs a training with checkpoints in `folder`, to step 8 if nothing stops it.
 TrainerRun TrainInto(const std::string& folder, std::unique_ptr<Backend> (*make)(int),
                      TrainerOptions options, const MakeBatchSource& source) {
   TrainerRun run;
@@ -314,8 +318,8 @@ TrainerRun TrainInto(const std::string& folder, std::unique_ptr<Backend> (*make)
   return run;
 }
 
-// By a signal: after the steps that are under way.
-TEST(DeviceTraining, GoesOnWhereItWasStopped) {
+// A stop request, as from a signal, ends the run after the steps in flight.
+TEST(DeviceTraining, ResumesAfterAStopRequest) {
   const MakeBatchSource source = [](const RunState& start) {
     return std::make_unique<FormulaSource>(FormulaSource::Options{}, start);
   };
@@ -327,19 +331,19 @@ TEST(DeviceTraining, GoesOnWhereItWasStopped) {
   EXPECT_EQ(TrainInto(parts.path(), MakeEarlyCopying, {}, source).weights, want.weights);
 }
 
-// Batch number 5 is bad, in a step that is replayed while the next one was begun.
-TEST(DeviceTraining, NanIsNamedAndSkippedInItsStep) {
-  const MakeBatchSource spoiled = [](const RunState&) {
+// Batch number 5 is bad. Its step is replayed, and the next step is in flight already.
+TEST(DeviceTraining, NamesAndSkipsTheStepWithNan) {
+  const MakeBatchSource bad_batches = [](const RunState&) {
     return std::make_unique<FormulaSource>(
-        FormulaSource::Options{.spoiled = {5}, .bad_pixel = NAN});
+        FormulaSource::Options{.bad_batches = {5}, .bad_pixel = NAN});
   };
   std::string errors[2];
   std::vector<double> weights[2];
   for (const bool on_host : {true, false}) {
     const TemporaryFolder stops, skips;
     auto* const make = on_host ? MakeReferenceBackend : MakeEarlyCopying;
-    errors[on_host] = TrainInto(stops.path(), make, {}, spoiled).error;
-    weights[on_host] = TrainInto(skips.path(), make, {.on_nan = OnNan::kSkip}, spoiled).weights;
+    errors[on_host] = TrainInto(stops.path(), make, {}, bad_batches).error;
+    weights[on_host] = TrainInto(skips.path(), make, {.on_nan = OnNan::kSkip}, bad_batches).weights;
   }
   EXPECT_THAT(errors[true], HasSubstr("after step 5: not finite: rank 0: loss"));
   EXPECT_EQ(errors[false], errors[true]);
@@ -347,8 +351,9 @@ TEST(DeviceTraining, NanIsNamedAndSkippedInItsStep) {
   EXPECT_FALSE(weights[true].empty());
 }
 
-// Of micro-batches the device has the first of the next step before it is done with this one.
-TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
+// With micro-batches, the device gets the first one of the next step before it has finished this
+// step.
+TEST(DeviceTraining, LaunchesAStepWhileTheDeviceRunsThePreviousOne) {
   for (const int64_t micro_batches : {1, 2}) {
     SCOPED_TRACE(micro_batches);
     RunRanks(1, [&](Communicator& c) {
@@ -359,25 +364,26 @@ TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
       step.Begin(*source.Next(), {.learning_rate = 0.05});
       for (int64_t s = 1; s < kManySteps; ++s) {
         const size_t queued = stream->num_queued();
-        EXPECT_GT(queued, 0) << "the host waited for a step that it has begun";
+        EXPECT_GT(queued, 0) << "the host waited for a step that it has launched";
         ASSERT_TRUE(step.CanRunAhead());
         step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
         if (micro_batches == 1) {
-          EXPECT_GT(stream->num_queued(), queued) << "the host waited for the step before";
+          EXPECT_GT(stream->num_queued(), queued) << "the host waited for the previous step";
         }
-        EXPECT_FALSE(step.CanRunAhead()) << "two are enough";
+        EXPECT_FALSE(step.CanRunAhead()) << "more than two steps in flight";
         EXPECT_TRUE(step.End().applied);
         EXPECT_EQ(step.num_in_flight(), 1);
       }
-      EXPECT_GT(stream->num_queued(), 0) << "the host waited for a step that it has begun";
+      EXPECT_GT(stream->num_queued(), 0) << "the host waited for a step that it has launched";
       EXPECT_TRUE(step.End().applied);
-      EXPECT_EQ(step.replays(), kReplayed);
+      EXPECT_EQ(step.replays(), kReplayedSteps);
     });
   }
 }
 
-// Kernels read copies of the weights in 16 bits, which the optimizer writes beside them; `casts`:
-// they are made anew before each step. Step 5 is bad, while the next one was begun.
+// Trains with kernels that read 16-bit copies of the weights, which the optimizer updates with the
+// weights. If `casts`, the copies are made anew before each step. Step 5 is bad, and the next step
+// is in flight already.
 std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts) {
   std::vector<double> numbers;
   RunRanks(1, [&](Communicator& c) {
@@ -387,7 +393,7 @@ std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts
                     .precision = precision,
                     .rows = 4 / options.accumulation_steps,
                     .batch_norm = true});
-    FormulaSource source({.spoiled = {5}});
+    FormulaSource source({.bad_batches = {5}});
     int64_t begun = 0;
     const auto begin = [&] {
       if (casts) (void)step.store();
@@ -405,7 +411,7 @@ std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts
   return numbers;
 }
 
-TEST(DeviceTraining, OptimizerKeepsUpTheCopiesOfWeights) {
+TEST(DeviceTraining, OptimizerUpdatesTheCopiesOfWeights) {
   for (const StepOptions& options : {StepOptions{},
                                      {.accumulation_steps = 2},
                                      {.trainable_scopes = {"net/logits"}},
@@ -415,7 +421,7 @@ TEST(DeviceTraining, OptimizerKeepsUpTheCopiesOfWeights) {
   }
 }
 
-TEST(DeviceTraining, WeightsThatOthersChangeAreThoseOfTheNextStep) {
+TEST(DeviceTraining, NextStepSeesWeightsThatTheCallerChanged) {
   RunRanks(1, [](Communicator& c) {
     FormulaSource source({});
     const io::Batch batch = *source.Next();
@@ -436,7 +442,7 @@ TEST(DeviceTraining, WeightsThatOthersChangeAreThoseOfTheNextStep) {
   });
 }
 
-TEST(DeviceTraining, AuditsSeeTheWeightsOfTheirStep) {
+TEST(DeviceTraining, NoStepIsLaunchedBeforeAnAudit) {
   RunRanks(1, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "momentum", .audit_every_n_steps = 2},
                    {.backend = MakeWalledReference});
@@ -450,7 +456,7 @@ TEST(DeviceTraining, AuditsSeeTheWeightsOfTheirStep) {
   });
 }
 
-TEST(WalledBackend, NobodyElseTouchesItsMemory) {
+TEST(WalledBackend, HostAccessToDeviceMemoryCrashes) {
   const WalledBackend backend(MakeReferenceBackend(1));
   const DeviceMemory memory = backend.Allocate(100);
   EXPECT_DEATH(memory.get()[3] = std::byte{1}, "");

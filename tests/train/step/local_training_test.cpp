@@ -1,4 +1,5 @@
-// Adasum and local SGD against plain loops over runs of one rank; what a save needs; the audit.
+// Tests Adasum and local SGD against plain loops over runs of one rank, the averaging before a
+// save, and the audit of replicas.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -31,11 +32,11 @@ using ::testing::HasSubstr;
 constexpr double kRate = 0.05;
 const SmallStepOptions kWithNormInDouble{.batch_norm = true, .dtype = DType::kF64};
 
-// A rank of `size`, alone: its own mean loss on its share of the batches.
-class LoneRank {
+// Runs one rank of `size` ranks alone. It minimizes its own mean loss on its part of the batches.
+class SingleRank {
  public:
-  LoneRank(Communicator& c, int rank, int size, const StepOptions& options,
-           int64_t num_samples = 24)
+  SingleRank(Communicator& c, int rank, int size, const StepOptions& options,
+             int64_t num_samples = 24)
       : step_(c, options, kWithNormInDouble),
         source_({.num_samples = num_samples, .rank = rank, .size = size}) {}
 
@@ -66,7 +67,7 @@ RankTraining TwoRanks(const StepOptions& options) {
   return {.num_ranks = 2, .rows = 4, .num_samples = 24, .dtype = DType::kF64, .options = options};
 }
 
-TEST(LocalSgdTest, AveragesWeightsAndSlotsEverySoManySteps) {
+TEST(LocalSgdTest, AveragesWeightsAndSlotsEveryFewSteps) {
   const StepOptions plain{.optimizer = "momentum", .optimizer_options = {.weight_decay = 0}};
   StepOptions local = plain;
   local.local_sgd_steps = 3;
@@ -74,7 +75,7 @@ TEST(LocalSgdTest, AveragesWeightsAndSlotsEverySoManySteps) {
   t.steps = 6;
   const auto outcome = Train(t);
   RunRanks(1, [&](Communicator& c) {
-    LoneRank a(c, 0, 2, plain), b(c, 1, 2, plain);
+    SingleRank a(c, 0, 2, plain), b(c, 1, 2, plain);
     for (int64_t s = 0; s < t.steps; ++s) {
       a.Step(s);
       b.Step(s);
@@ -88,9 +89,9 @@ TEST(LocalSgdTest, AveragesWeightsAndSlotsEverySoManySteps) {
   });
 }
 
-// Of 14 samples the second step has six: four of one rank, two of the other, each of which takes
-// the mean over its own; the loss is that of all six.
-TEST(LocalSgdTest, AShortBatchIsTheMeanOfARanksOwnSamples) {
+// There are 14 samples, so the second step has six: four on one rank and two on the other. Each
+// rank takes the mean over its own samples; the reported loss is the mean over all six.
+TEST(LocalSgdTest, InAShortBatchEachRankUsesTheMeanOfItsOwnSamples) {
   const StepOptions plain{.optimizer = "sgd", .optimizer_options = {.weight_decay = 0}};
   StepOptions local = plain;
   local.local_sgd_steps = 2;
@@ -99,7 +100,7 @@ TEST(LocalSgdTest, AShortBatchIsTheMeanOfARanksOwnSamples) {
   t.steps = 2;
   const auto outcome = Train(t);
   RunRanks(1, [&](Communicator& c) {
-    LoneRank a(c, 0, 2, plain, t.num_samples), b(c, 1, 2, plain, t.num_samples);
+    SingleRank a(c, 0, 2, plain, t.num_samples), b(c, 1, 2, plain, t.num_samples);
     for (int64_t s = 0; s < t.steps; ++s) {
       a.Step(s);
       b.Step(s);
@@ -111,23 +112,23 @@ TEST(LocalSgdTest, AShortBatchIsTheMeanOfARanksOwnSamples) {
   });
 }
 
-// Of weights and of statistics.
-TEST(LocalSgdTest, ConsolidatesMovingAverages) {
+// Covers the moving averages of the weights and those of the statistics.
+TEST(LocalSgdTest, AveragesMovingAveragesOverRanks) {
   for (const size_t arena : {0, 1}) {
     std::vector<std::vector<double>> before(2), after(2);
     RunRanks(2, [&](Communicator& c) {
       SmallStep step(c,
                      {.optimizer = "momentum", .moving_average_decay = 0.9, .local_sgd_steps = 10},
                      kWithNormInDouble);
-      step.replica().averages->Reset();
+      step.replica().moving_averages->Reset();
       FormulaSource source({.rank = c.rank(), .size = 2});
       for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
-      const std::span<std::byte> bytes = step.replica().averages->shadow(arena);
-      const std::span averages(reinterpret_cast<double*>(bytes.data()),
-                               bytes.size() / sizeof(double));
-      before[c.rank()].assign(averages.begin(), averages.end());
-      step.Consolidate(2);
-      after[c.rank()].assign(averages.begin(), averages.end());
+      const std::span<std::byte> bytes = step.replica().moving_averages->shadow(arena);
+      const std::span moving_averages(reinterpret_cast<double*>(bytes.data()),
+                                      bytes.size() / sizeof(double));
+      before[c.rank()].assign(moving_averages.begin(), moving_averages.end());
+      step.AverageReplicas(2);
+      after[c.rank()].assign(moving_averages.begin(), moving_averages.end());
     });
     EXPECT_GT(LargestDifference(before[0], before[1]), 1e-6) << arena;
     EXPECT_EQ(after[0], after[1]) << arena;
@@ -136,14 +137,14 @@ TEST(LocalSgdTest, ConsolidatesMovingAverages) {
   }
 }
 
-TEST(LocalSgdTest, ConsolidatesBeforeASave) {
+TEST(LocalSgdTest, AveragesReplicasBeforeASave) {
   std::vector<std::vector<double>> before(2), after(2);
   RunRanks(2, [&](Communicator& c) {
     SmallStep step(c, {.optimizer = "momentum", .local_sgd_steps = 10}, kWithNormInDouble);
     FormulaSource source({.rank = c.rank(), .size = 2});
     for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
     before[c.rank()] = AllWeights(step.store());
-    step.Consolidate(2);
+    step.AverageReplicas(2);
     after[c.rank()] = AllWeights(step.store());
     AuditReplicas(c, step.replica(), {}, 2);
   });
@@ -153,12 +154,12 @@ TEST(LocalSgdTest, ConsolidatesBeforeASave) {
     EXPECT_NEAR(after[0][i], (before[0][i] + before[1][i]) / 2, 1e-15);
 }
 
-TEST(StatisticsTest, AreTheMeanOverRanksAfterEachStep) {
+TEST(RunningStatisticsTest, AreTheMeanOverRanksAfterEachStep) {
   std::vector<std::vector<double>> ranks(3), alone(3);
   const StepOptions still{.optimizer = "sgd", .trainable_scopes = {"net/logits"}};
   RunRanks(1, [&](Communicator& c) {
     for (int r = 0; r < 3; ++r) {
-      LoneRank lone(c, r, 3, still);
+      SingleRank lone(c, r, 3, still);
       lone.Step(0);
       alone[r] = AllWeights(lone.store());
     }
@@ -177,7 +178,7 @@ TEST(StatisticsTest, AreTheMeanOverRanksAfterEachStep) {
     EXPECT_NEAR(ranks[0][i], (alone[0][i] + alone[1][i] + alone[2][i]) / 3, 1e-15);
 }
 
-// Plain SGD, so that weights show the combined gradient.
+// Uses plain SGD, so that the weights show the combined gradient.
 TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
   RankTraining t = TwoRanks({.optimizer = "sgd",
                              .optimizer_options = {.weight_decay = 0},
@@ -186,13 +187,13 @@ TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
   const auto outcome = Train(t);
   RunRanks(1, [&](Communicator& c) {
     const StepOptions plain{.optimizer = "sgd", .optimizer_options = {.weight_decay = 0}};
-    LoneRank a(c, 0, 2, plain), b(c, 1, 2, plain), fresh(c, 0, 2, plain);
+    SingleRank a(c, 0, 2, plain), b(c, 1, 2, plain), fresh(c, 0, 2, plain);
     a.Step(0);
     b.Step(0);
     EXPECT_NEAR(outcome.losses[0], (a.loss() + b.loss()) / 2, 1e-13);
-    for (const VariableSlice& p : a.store().places()) {
+    for (const VariableSlice& p : a.store().variables()) {
       if (!p.trainable) continue;
-      const auto layer = [&](LoneRank& rank) {
+      const auto layer = [&](SingleRank& rank) {
         return rank.store().gradients<double>().subspan(static_cast<size_t>(p.offset),
                                                         static_cast<size_t>(p.count));
       };
@@ -201,12 +202,13 @@ TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
     const auto weights = fresh.store().weights<double>(), g = a.store().gradients<double>();
     for (size_t i = 0; i < weights.size(); ++i) weights[i] -= kRate * g[i];
     auto expected = AllWeights(fresh.store()), got = outcome.weights;
-    for (size_t i = 120; i < 144; ++i) expected[i] = got[i] = 0;  // moving statistics
-    EXPECT_LT(LargestDifference(expected, got), 1e-9);            // the rate is a float
+    for (size_t i = 120; i < 144; ++i) expected[i] = got[i] = 0;  // running statistics
+    EXPECT_LT(LargestDifference(expected, got), 1e-9);            // the learning rate is a float
   });
 }
 
-// Steps of some ranks with an audit every fourth; before step 5 rank 1's memory loses a bit.
+// Runs 12 steps with an audit every 4 steps. Before step 5, one bit flips in rank 1's memory.
+// Returns the errors of the ranks.
 std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(TrainStep&)>& which,
                                      StepOptions options = {}) {
   options.optimizer = "momentum";
@@ -232,7 +234,7 @@ std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(T
 float& LogitsWeight(TrainStep& step) {
   VariableStore& store = step.store();
   const int v = store.Find("net/logits/weights");
-  return store.weights<float>()[static_cast<size_t>(store.places()[v].offset) + 7];
+  return store.weights<float>()[static_cast<size_t>(store.variables()[v].offset) + 7];
 }
 
 TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
@@ -241,11 +243,11 @@ TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
                          HasSubstr("as the 2 others"))));
 }
 
-// Their gradients are not summed, so the others' weights would stay equal. Beside local SGD an
-// audit that falls due between comes when replicas are equal again.
-TEST(AuditTest, SeesFrozenVariables) {
+// The gradients of frozen variables are not reduced, so the trained weights would stay equal. With
+// local SGD, an audit that falls due in between is postponed until the replicas are equal again.
+TEST(AuditTest, ChecksFrozenVariables) {
   const auto frozen_weight = [](TrainStep& step) -> float& {
-    const VariableSlice& p = step.store().places()[step.store().Find("net/logits/weights")];
+    const VariableSlice& p = step.store().variables()[step.store().Find("net/logits/weights")];
     EXPECT_FALSE(p.trainable);
     return step.store().statistics<float>()[static_cast<size_t>(p.offset) + 7];
   };
@@ -258,27 +260,27 @@ TEST(AuditTest, SeesFrozenVariables) {
   }
 }
 
-TEST(AuditTest, SeesMovingAverages) {
+TEST(AuditTest, ChecksMovingAverages) {
   const auto shadow = [](TrainStep& step) -> float& {
-    return *reinterpret_cast<float*>(step.replica().averages->shadow(0).data());
+    return *reinterpret_cast<float*>(step.replica().moving_averages->shadow(0).data());
   };
   EXPECT_THAT(ErrorsAfter(3, shadow, {.moving_average_decay = 0.9}),
               Each(HasSubstr("/ExponentialMovingAverage: replicas differ at step 8: rank 1 (")));
 }
 
-TEST(AuditTest, TwoRanksAreBothNamed) {
+TEST(AuditTest, NamesBothOfTwoRanks) {
   EXPECT_THAT(ErrorsAfter(2, LogitsWeight),
               Each(AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("), HasSubstr("no majority"))));
 }
 
-TEST(AuditTest, SeesSlotsTooAndTheFirstVariableThatDiffers) {
+TEST(AuditTest, ChecksSlotsAndNamesTheFirstVariableThatDiffers) {
   RunRanks(3, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "momentum"}, {.batch_norm = true});
     AuditReplicas(c, step.replica(), {}, 1);
     reinterpret_cast<float*>(step.optimizer().slot(0))[0] = static_cast<float>(c.rank() == 2);
     try {
       AuditReplicas(c, step.replica(), {}, 1);
-      ADD_FAILURE() << "the changed slot was not seen";
+      ADD_FAILURE() << "the changed slot was not found";
     } catch (const CommError& error) {
       EXPECT_THAT(error.what(),
                   AllOf(HasSubstr("/Momentum: replicas differ"), HasSubstr("rank 2 (")));

@@ -28,7 +28,7 @@ struct Outcome {
   std::vector<double> weights;
 };
 
-// LeNet with dropout for some steps over 22 samples, whose last global batch of 8 is short.
+// Trains LeNet with dropout for four steps on 22 samples; the last global batch of 8 is short.
 Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
   Outcome outcome;
   RunRanks(num_ranks, [&](Communicator& c) {
@@ -49,7 +49,7 @@ Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
   return outcome;
 }
 
-TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInDouble) {
+TEST(TrainStepTest, AnyNumberOfRanksComputesTheSameInDouble) {
   const Outcome one = TrainLeNet(1, 8, DType::kF64);
   for (int num_ranks : {2, 4}) {
     const Outcome many = TrainLeNet(num_ranks, 8 / num_ranks, DType::kF64);
@@ -58,7 +58,7 @@ TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInDouble) {
   }
 }
 
-TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInFloat) {
+TEST(TrainStepTest, TwoRanksComputeTheSameInFloat) {
   const Outcome one = TrainLeNet(1, 8, DType::kF32);
   const Outcome many = TrainLeNet(2, 4, DType::kF32);
   EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-4);  // losses up to 10
@@ -80,15 +80,15 @@ TEST(TrainStepTest, OverfitsOneBatch) {
   });
 }
 
-TEST(TrainStepTest, LossesAndVotesAreTheSameOnEveryRank) {
+TEST(TrainStepTest, LossesAndRequestsAreTheSameOnEveryRank) {
   RunRanks(3, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({.rank = c.rank(), .size = 3});
     StepInput input = kInput;
     const StepResult quiet = step.Run(*source.Next(), input);
     EXPECT_FALSE(quiet.stop || quiet.save);
-    input.ask_stop = c.rank() == 2;
-    input.ask_save = c.rank() == 0;
+    input.request_stop = c.rank() == 2;
+    input.request_save = c.rank() == 0;
     const StepResult result = step.Run(*source.Next(), input);
     EXPECT_TRUE(result.stop && result.save);
     EXPECT_EQ(result.losses.size(), 1u);
@@ -102,7 +102,7 @@ TEST(TrainStepTest, LossesAndVotesAreTheSameOnEveryRank) {
   });
 }
 
-TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
+TEST(TrainStepTest, RegularizationLossUsesTheWeightsBeforeTheUpdate) {
   RunRanks(1, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}},
                    {.dtype = DType::kF64});
@@ -113,23 +113,23 @@ TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
   });
 }
 
-TEST(TrainStepTest, GradientThatOverflowsBehindAFiniteLossIsNamed) {
+TEST(TrainStepTest, NamesAGradientThatOverflowsThoughTheLossIsFinite) {
   RunRanks(2, [](Communicator& c) {
     SmallStep step(c,
                    {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 64}});
     MakeGradientsLarge(step.store());
     const auto before = AllWeights(step.store());
     FormulaSource source(
-        {.rank = c.rank(), .size = 2, .spoiled = {0}, .bad_rank = 1, .bad_pixel = 1e12F});
+        {.rank = c.rank(), .size = 2, .bad_batches = {0}, .bad_rank = 1, .bad_pixel = 1e12F});
     const StepResult result = step.Run(*source.Next(), kInput);
     EXPECT_TRUE(std::isfinite(result.data_loss));
     EXPECT_FALSE(result.applied);
-    EXPECT_EQ(result.blame, "rank 1: gradient of net/conv/weights");
+    EXPECT_EQ(result.skip_reason, "rank 1: gradient of net/conv/weights");
     EXPECT_EQ(AllWeights(step.store()), before);
   });
 }
 
-TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
+TEST(TrainStepTest, FrozenVariablesDoNotChangeButCountInTheLoss) {
   RunRanks(2, [](Communicator& c) {
     auto run = [&](const std::vector<std::string>& scopes, std::vector<double>& weights) {
       SmallStep step(c,
@@ -140,7 +140,7 @@ TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
       EXPECT_EQ(step.store().ready_order().size(), scopes.empty() ? 4U : 2U);
       FormulaSource source({.rank = c.rank(), .size = 2});
       const StepResult result = step.Run(*source.Next(), kInput);
-      for (const VariableSlice& p : step.store().places()) {
+      for (const VariableSlice& p : step.store().variables()) {
         std::vector<float> values(static_cast<size_t>(p.tf_shape.size()));
         step.store().Read(step.store().Find(p.name), values);
         weights.insert(weights.end(), values.begin(), values.end());
@@ -159,16 +159,16 @@ TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
   });
 }
 
-// One of several may match nothing: scripts name heads that not every net has.
-TEST(TrainStepTest, ScopesThatMatchNothingAreNamed) {
+// One of several scopes may match nothing: scripts list heads that not every net has.
+TEST(TrainStepTest, RejectsScopesThatMatchNothing) {
   const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
     EXPECT_NO_THROW(SmallStep(c, {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
     const SmallStep none(c, {.trainable_scopes = {"logits"}});
   });
-  EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes: logits: no trainable variable"));
+  EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes=logits: no trainable variable"));
 }
 
-TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
+TEST(TrainStepTest, NamesALabelOutOfRange) {
   const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({});
@@ -180,7 +180,7 @@ TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
   EXPECT_THAT(errors[0], HasSubstr("label out of range: got 10, want 0 to 9"));
 }
 
-TEST(TrainStepTest, RanksWithOtherLayoutsAreFound) {
+TEST(TrainStepTest, NamesARankWithOtherLayouts) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     const SmallStep step(c, {.optimizer = "sgd"},
@@ -189,7 +189,7 @@ TEST(TrainStepTest, RanksWithOtherLayoutsAreFound) {
   EXPECT_THAT(errors, Each(HasSubstr("rank 1")));
 }
 
-TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
+TEST(TrainStepTest, NamesARankWithOtherWeights) {
   const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
     SmallStep step(c, {.optimizer = "momentum"});
     RunState state;

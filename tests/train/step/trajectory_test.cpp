@@ -1,4 +1,4 @@
-// A few training steps against those that another framework recorded.
+// Compares a few training steps with steps that were recorded from other frameworks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +21,9 @@ json CasesOf(const std::string& file) {
   return json::parse(std::ifstream(TestData() + "/" + file))["cases"];
 }
 
-// Runs of TF-Slim's nets and of the other programs', told alike: the former by words that stand in
-// their file once for all, the latter by other words.
+// Reads the recorded runs of TF-Slim's nets and of the other programs, with the same keys for both.
+// In the former file, some values are the same for all runs and are not listed for each; the latter
+// file uses other keys.
 std::vector<json> ReadCases() {
   std::vector<json> cases;
   for (json row : CasesOf("trajectories.json")) {
@@ -48,8 +49,8 @@ const std::vector<json>& Cases() {
 
 int64_t NumSteps(const json& row) { return static_cast<int64_t>(row["total_loss_f64"].size()); }
 
-// TF-Slim's halve every four steps; the others' fall to a tenth behind each boundary, if there are
-// any.
+// Returns the learning rate of a recorded step. TF-Slim's rate halves every four steps. The other
+// programs divide it by 10 after each boundary, if there are boundaries.
 double LearningRate(const json& row, int64_t step) {
   const double rate = row["learning_rate"];
   if (!row.contains("boundaries")) return rate * std::pow(0.5, step / 4);
@@ -60,21 +61,22 @@ double LearningRate(const json& row, int64_t step) {
 
 constexpr double kMovingAverageDecay = 0.99;
 
-// How a recorded moving variance came about. The double program whose values were recorded for
-// TF-Slim's nets averaged the biased variance of a batch, while single precision programs and this
-// one take n/(n - 1) of it.
+// Converts moving variances. The double-precision program that recorded TF-Slim's nets averaged the
+// biased variance of a batch. Single-precision programs and carole use the unbiased variance, which
+// is larger by the factor n/(n - 1).
 struct VarianceAverage {
   double decay;
   double rows;  // n
   int64_t steps;
 
-  // What the recorded program has where this one has `value`, `start` before the first step.
+  // Returns the moving variance of the recorded program if carole has `value`. `start` is the value
+  // before the first step.
   double Recorded(double value, double start) const {
     return Mix(value, start * std::pow(decay, steps));
   }
-  // The same of its moving average.
+  // Does the same for the moving average (EMA) of the moving variance.
   double RecordedAverage(double value, double start) const {
-    double kept = 1;  // of `start`, what is left in the average
+    double kept = 1;  // weight of `start` that is left in the average
     for (int64_t s = 1; s <= steps; ++s) {
       const double d = std::min(kMovingAverageDecay, (1.0 + s) / (10.0 + s));
       kept -= (1 - d) * (kept - std::pow(decay, s));
@@ -86,7 +88,7 @@ struct VarianceAverage {
   double Mix(double value, double kept) const { return kept + (value - kept) * (rows - 1) / rows; }
 };
 
-// By the name of the variable.
+// Returns the parameters of the moving variances of a graph, by the name of the variable.
 std::map<std::string, VarianceAverage> VarianceAverages(const Graph& graph, int64_t steps) {
   std::map<ValueId, std::string> names;
   for (const Variable& v : graph.variables()) names[v.value] = v.name;
@@ -105,8 +107,8 @@ std::map<std::string, VarianceAverage> VarianceAverages(const Graph& graph, int6
 class Trajectory : public ::testing::TestWithParam<size_t> {
  protected:
   struct Tolerance {
-    double loss, weights;  // relative
-    int64_t steps = 1000;  // at most; the recorded weights are those behind all of them
+    double loss, weights;  // relative errors
+    int64_t steps = 1000;  // compare at most this many; weights are compared only after all steps
   };
 
   const json& row() const { return Cases()[GetParam()]; }
@@ -135,12 +137,12 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
                                           .opt_epsilon = row()["epsilon"]},
                     .moving_average_decay = kMovingAverageDecay,
                     .buckets = {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20},
-                    .average_statistics = false});  // recorded are the first replica's own
-    for (size_t v = 0; v < step->store().places().size(); ++v) {
-      const VariableSlice& p = step->store().places()[v];
+                    .average_statistics = false});  // the recorded ones are those of replica 0
+    for (size_t v = 0; v < step->store().variables().size(); ++v) {
+      const VariableSlice& p = step->store().variables()[v];
       step->store().Write(static_cast<int>(v), golden::FormulaVariable(p.name, p.tf_shape, 1));
     }
-    step->replica().averages->Reset();
+    step->replica().moving_averages->Reset();
     return step;
   }
 
@@ -165,7 +167,7 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
     if (steps == NumSteps(row())) CheckFinalWeights(*step, c.rank(), tolerance.weights);
   }
 
-  // Moving statistics are each rank's own; recorded, as in checkpoints, are those of rank 0.
+  // Each rank has its own running statistics. Those of rank 0 were recorded, as in checkpoints.
   void CheckFinalWeights(TrainStep& step, int rank, double tolerance) const {
     const VariableStore& store = step.store();
     const auto averages = row()["biased_variance"] ? VarianceAverages(step.graph(), NumSteps(row()))
@@ -174,15 +176,16 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
       const std::string name = want["name"];
       const int v = store.Find(name);
       ASSERT_GE(v, 0) << name;
-      const VariableSlice& place = store.places()[v];
-      if (!place.trainable && rank != 0) continue;
-      const std::byte* shadow = step.replica().averages->shadow(place.trainable ? 0 : 1).data();
-      std::vector<double> values(static_cast<size_t>(place.tf_shape.size())),
+      const VariableSlice& slice = store.variables()[v];
+      if (!slice.trainable && rank != 0) continue;
+      const std::byte* shadow =
+          step.replica().moving_averages->shadow(slice.trainable ? 0 : 1).data();
+      std::vector<double> values(static_cast<size_t>(slice.tf_shape.size())),
           shadows(values.size());
       store.ReadFrom(store.base_of(v), v, std::span<double>(values));
       store.ReadFrom(shadow, v, std::span<double>(shadows));
       if (const auto average = averages.find(name); average != averages.end()) {
-        const std::vector<float> start = golden::FormulaVariable(name, place.tf_shape, 1);
+        const std::vector<float> start = golden::FormulaVariable(name, slice.tf_shape, 1);
         for (size_t i = 0; i < values.size(); ++i) {
           values[i] = average->second.Recorded(values[i], start[i]);
           shadows[i] = average->second.RecordedAverage(shadows[i], start[i]);
@@ -193,7 +196,7 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
     }
   }
 
-  // `column`: of a sample [index, value, moving average].
+  // `column` is the element of a sample [index, value, moving average] to compare with.
   static void ExpectRecorded(const std::vector<double>& values, const json& want,
                              const char* norm_of, size_t column, double tolerance) {
     double squares = 0;
@@ -214,8 +217,9 @@ TEST_P(Trajectory, ReferenceInDouble) {
   });
 }
 
-// Float32 programs stay within 1e-5 of each other, but with batch norm over so few images they part
-// after two steps or three: one ReLU whose input is within rounding of 0 moves a gradient by 3%.
+// Float32 programs stay within 1e-5 of each other. With batch norm over so few images, they diverge
+// after two or three steps: one ReLU whose input rounds to the other side of 0 changes a gradient
+// by 3 %.
 TEST_P(Trajectory, OneDnnInFloat) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const Tolerance tolerance = HasBatchNorm() ? Tolerance{.loss = 1e-2, .weights = 0, .steps = 2}

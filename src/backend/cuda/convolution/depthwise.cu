@@ -1,5 +1,5 @@
-// Depthwise convolutions: one group for each input channel, and K/C outputs (the multiplier) for
-// each. The filter lies (R,S,K) in memory, so neighboring threads read neighboring channels.
+// Depthwise convolutions: each input channel is a group of its own, with K/C outputs (the depth
+// multiplier). The filter lies (R,S,K) in memory, so neighboring threads read neighboring channels.
 #include "src/backend/cuda/convolution/depthwise_strips.h"
 #include "src/backend/cuda/kernels/bias.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
@@ -7,14 +7,14 @@
 namespace carole::cuda {
 namespace {
 
-// The kernels of any such convolution, which make a pixel at a time, tap by tap. With N > 1 each
-// input channel has one output (the multiplier is 1).
+// The general kernels, which compute one pixel at a time, tap by tap. depthwise_strips.h has faster
+// ones for the usual shapes. N > 1 requires a multiplier of 1.
 template <typename T, int N>
 struct Forward {
-  Window g;
+  DepthwiseGeometry g;
   const T *x, *filter;
   T* y;
-  Finish<T, N> finish;
+  ForwardEpilogue<T, N> epilogue;
 
   struct Channels {
     int k, channel;
@@ -22,45 +22,45 @@ struct Forward {
   };
   __device__ Channels Column(int64_t first) const {
     const int k = static_cast<int>(first);
-    return {k, k / g.multiplier(), finish.Bias(k)};
+    return {k, k / g.multiplier(), epilogue.Bias(k)};
   }
   __device__ void operator()(const Channels& at, int64_t pixel) const {
-    const ImagePixel place(pixel, g.p, g.q);
-    const T* image = x + place.image * g.h * g.w * g.c + at.channel;
+    const ImagePixel position(pixel, g.p, g.q);
+    const T* image = x + position.image * g.h * g.w * g.c + at.channel;
     Floats<N> sums{};
     for (int i = 0; i < g.r; ++i) {
-      const int row = g.InputRow(place.row, i);
+      const int row = g.InputRow(position.row, i);
       if (row < 0) continue;
       for (int j = 0; j < g.s; ++j) {
-        const int column = g.InputColumn(place.column, j);
+        const int column = g.InputColumn(position.column, j);
         if (column < 0) continue;
         AddProducts(sums, Load<N>(image + int64_t{row * g.w + column} * g.c),
                     Load<N>(filter + (i * g.s + j) * g.k + at.k));
       }
     }
     const int64_t element = pixel * g.k + at.k;
-    Store<N>(y + element, finish(sums, at.bias, element));
+    Store<N>(y + element, epilogue(sums, at.bias, element));
   }
 };
 
 template <typename T, int N>
 struct BackwardData {
-  Window g;
+  DepthwiseGeometry g;
   const T *dy, *filter;
   T* dx;
-  Masked<T, N> finish;
+  MaskEpilogue<T, N> epilogue;
 
   __device__ int Column(int64_t channel) const { return static_cast<int>(channel); }
   __device__ void operator()(int channel, int64_t pixel) const {
-    const ImagePixel place(pixel, g.h, g.w);
+    const ImagePixel position(pixel, g.h, g.w);
     const int k = channel * g.multiplier();
-    const T* image = dy + place.image * g.p * g.q * g.k + k;
+    const T* image = dy + position.image * g.p * g.q * g.k + k;
     Floats<N> sums{};
     for (int i = 0; i < g.r; ++i) {
-      const int row = g.OutputRow(place.row, i);
+      const int row = g.OutputRow(position.row, i);
       if (row < 0) continue;
       for (int j = 0; j < g.s; ++j) {
-        const int column = g.OutputColumn(place.column, j);
+        const int column = g.OutputColumn(position.column, j);
         if (column < 0) continue;
         const T* from = image + int64_t{row * g.q + column} * g.k;
         const T* weights = filter + (i * g.s + j) * g.k + k;
@@ -69,15 +69,16 @@ struct BackwardData {
       }
     }
     const int64_t element = pixel * g.c + channel;
-    Store<N>(dx + element, finish(sums, {}, element));
+    Store<N>(dx + element, epilogue(sums, {}, element));
   }
 };
 
-// The gradient of the filter, as it lies in memory (R,S,K), a column of sums for each tap and k.
+// The gradient of the filter, which lies (R,S,K) in memory. For ChannelSums(): a column stands for
+// one tap and one output channel k.
 template <typename T, int N>
 struct FilterSums {
-  static constexpr int kAhead = 1;
-  Window g;
+  static constexpr int kReadsInFlight = 1;
+  DepthwiseGeometry g;
   int64_t pixels;
   const T *x, *dy;
 
@@ -92,16 +93,16 @@ struct FilterSums {
   __device__ ImagePixel Read(const Element&, int64_t pixel) const {
     return ImagePixel(pixel, g.p, g.q);
   }
-  __device__ void Add(const Element& e, int64_t pixel, const ImagePixel& place,
+  __device__ void Add(const Element& e, int64_t pixel, const ImagePixel& position,
                       Floats<N>* sums) const {
-    const int row = g.InputRow(place.row, e.i), column = g.InputColumn(place.column, e.j);
+    const int row = g.InputRow(position.row, e.i), column = g.InputColumn(position.column, e.j);
     if (row < 0 || column < 0) return;
-    const int64_t from = (place.image * g.h + row) * g.w + column;
+    const int64_t from = (position.image * g.h + row) * g.w + column;
     AddProducts(sums[0], Load<N>(x + from * g.c + e.channel), Load<N>(dy + pixel * g.k + e.k));
   }
 };
 
-// Sums of kTaps taps that lie behind each other.
+// Writes the sums of kTaps consecutive taps.
 template <int kTaps>
 struct WriteTaps {
   int64_t k;
@@ -123,27 +124,27 @@ class Depthwise : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    const Window g(g_);
+    const DepthwiseGeometry g(g_);
     const T *x = in<T>(0), *filter = in<T>(1);
     T* y = out<T>(0);
-    const Finish<T, N> finish{in<float>(2), in<T>(3), a_.relu};
+    const ForwardEpilogue<T, N> epilogue{in<float>(2), in<T>(3), a_.relu};
     const bool done = WithStrips<N>(g_, [&]<int kSize, int kStride>() {
-      const Strips<T, N, kSize, kStride, 1, Finish<T, N>> strips{.channels = g.c,
-                                                                 .source_h = g.h,
-                                                                 .source_w = g.w,
-                                                                 .h = g.p,
-                                                                 .w = g.q,
-                                                                 .before_h = g.top,
-                                                                 .before_w = g.left,
-                                                                 .source = x,
-                                                                 .filter = filter,
-                                                                 .next_tap = g.c,
-                                                                 .result = y,
-                                                                 .finish = finish};
+      const Strips<T, N, kSize, kStride, 1, ForwardEpilogue<T, N>> strips{.channels = g.c,
+                                                                          .source_h = g.h,
+                                                                          .source_w = g.w,
+                                                                          .h = g.p,
+                                                                          .w = g.q,
+                                                                          .before_h = g.top,
+                                                                          .before_w = g.left,
+                                                                          .source = x,
+                                                                          .filter = filter,
+                                                                          .next_tap = g.c,
+                                                                          .result = y,
+                                                                          .epilogue = epilogue};
       ForMatrix<N>(device_.stream, g_.rows() * strips.strips(), g_.k, strips);
     });
     if (done) return;
-    ForMatrix<N>(device_.stream, g_.pixels(), g_.k, Forward<T, N>{g, x, filter, y, finish});
+    ForMatrix<N>(device_.stream, g_.pixels(), g_.k, Forward<T, N>{g, x, filter, y, epilogue});
   }
 
  private:
@@ -153,24 +154,24 @@ class Depthwise : public CudaKernel {
 
 template <typename T, int N>
 class DepthwiseBackwardData : public CudaKernel {
-  using Places = Conv2dBackwardDataPlaces;
+  using Indices = Conv2dBackwardDataIndices;
 
  public:
   DepthwiseBackwardData(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
         g_(out_shape(0), in_shape(1), in_shape(0), spec.attributes_as<Conv2dAttributes>()) {
-    input_layouts_[Places::kW] = Layout::Filter();
-    if (IsPresent(spec.outputs, Places::kDb))
+    input_layouts_[Indices::kW] = Layout::Filter();
+    if (IsPresent(spec.outputs, Indices::kDb))
       workspace_bytes_ = ColumnSumsBytes(ElementType(spec), pixels(), g_.c);
   }
 
   void Run(const RunContext&) override {
-    const Window g(g_);
-    const T *dy = in<T>(Places::kDy), *filter = in<T>(Places::kW);
-    const Masked<T, N> masked{in<T>(Places::kReluY)};
-    T* dx = out<T>(Places::kDx);
+    const DepthwiseGeometry g(g_);
+    const T *dy = in<T>(Indices::kDy), *filter = in<T>(Indices::kW);
+    const MaskEpilogue<T, N> masked{in<T>(Indices::kReluY)};
+    T* dx = out<T>(Indices::kDx);
     const bool done = WithStrips<N>(g_, [&]<int kSize, int kStride>() {
-      const Strips<T, N, kSize, 1, kStride, Masked<T, N>> strips{
+      const Strips<T, N, kSize, 1, kStride, MaskEpilogue<T, N>> strips{
           .channels = g.c,
           .source_h = g.p,
           .source_w = g.q,
@@ -182,13 +183,13 @@ class DepthwiseBackwardData : public CudaKernel {
           .filter = filter + (kSize * kSize - 1) * g.c,
           .next_tap = -g.c,
           .result = dx,
-          .finish = masked};
+          .epilogue = masked};
       ForMatrix<N>(device_.stream, g_.n * g_.h * strips.strips(), g_.c, strips);
     });
     if (!done) {
       ForMatrix<N>(device_.stream, pixels(), g_.c, BackwardData<T, N>{g, dy, filter, dx, masked});
     }
-    if (float* db = out<float>(Places::kDb)) {
+    if (float* db = out<float>(Indices::kDb)) {
       ColumnSums(device_.stream, ElementType(spec_), dx, pixels(), g_.c, db, memory_.workspace);
     }
   }
@@ -229,28 +230,29 @@ class DepthwiseBackwardFilter : public CudaKernel {
   }
 
  private:
-  // Calls f.operator()<kTaps, kPacked>(pixels, columns, sums) with what ChannelSums() takes, but
-  // for the memory.
+  // Calls f.operator()<kTaps, kPacked>(pixels, columns, sums) with the arguments of ChannelSums().
+  // The pointers in `sums` are not set yet.
   template <typename F>
   void WithSums(F f) const {
     constexpr int kPacked = N < kFilterPack ? N : kFilterPack;
     const bool done = WithStrips<N>(g_, [&]<int kSize, int kStride>() {
-      constexpr int kRows = kSize == 3 ? 3 : 1;  // 25 sums for each channel would be too many
-      const FilterStrips<T, kPacked, kSize, kRows, kStride> sums{Window(g_), g_.n};
+      constexpr int kRows = kSize == 3 ? 3 : 1;  // for a 5x5 filter, 25 sums are too many registers
+      const FilterStrips<T, kPacked, kSize, kRows, kStride> sums{DepthwiseGeometry(g_), g_.n};
       f.template operator()<kRows * kSize, kPacked>(sums.Pixels(), kSize / kRows * g_.k, sums);
     });
     if (done) return;
     f.template operator()<1, N>(g_.pixels(), g_.taps() * g_.k,
-                                FilterSums<T, N>{Window(g_), g_.pixels()});
+                                FilterSums<T, N>{DepthwiseGeometry(g_), g_.pixels()});
   }
 
-  // Of FilterStrips: with all that a thread can read at once its sums would not fit registers.
+  // Channels of a pack of FilterStrips. With packs of kPack channels, the sums would not fit into
+  // registers.
   static constexpr int kFilterPack = kPack<T> / 2;
 
   const Conv2dGeometry g_;
 };
 
-// Channels that a thread may take at once are a whole number of these.
+// Returns the number of which the size of a thread's pack of channels must be a divisor.
 int64_t Neighbors(const Shape& x, const Shape& y) { return x[1] == y[1] ? x[1] : 1; }
 
 }  // namespace

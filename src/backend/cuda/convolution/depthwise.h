@@ -1,4 +1,5 @@
-// What the kernels of depthwise convolutions share. Private to the folder.
+// Geometry and epilogues that all kernels of depthwise convolutions share. Private to
+// src/backend/cuda.
 #pragma once
 
 #include "src/backend/conv2d_geometry.h"
@@ -7,11 +8,11 @@
 
 namespace carole::cuda {
 
-// A Conv2dGeometry in 32 bits, since all of it is calculated with for every tap.
-struct Window {
+// A Conv2dGeometry in 32 bits: kernels compute with all of it for every tap.
+struct DepthwiseGeometry {
   int c, h, w, k, p, q, r, s, stride_h, stride_w, top, left, dilation;
 
-  explicit Window(const Conv2dGeometry& g)
+  explicit DepthwiseGeometry(const Conv2dGeometry& g)
       : c(Narrow(g.c)),
         h(Narrow(g.h)),
         w(Narrow(g.w)),
@@ -27,14 +28,15 @@ struct Window {
         dilation(Narrow(g.a.dilation)) {}
 
   __device__ int multiplier() const { return k == c ? 1 : k / c; }
-  // Which row or column of x lies under a tap, or -1.
+  // The row or column of x that a tap reads for an output pixel, or -1 if there is none.
   __device__ int InputRow(int row, int i) const {
     return Inside(row * stride_h + i * dilation - top, h);
   }
   __device__ int InputColumn(int column, int j) const {
     return Inside(column * stride_w + j * dilation - left, w);
   }
-  // Which row or column of y reads that of x through a tap, or -1.
+  // The row or column of y that reads this row or column of x through a tap, or -1 if there is
+  // none.
   __device__ int OutputRow(int y, int i) const {
     return Output(y + top - i * dilation, stride_h, p);
   }
@@ -43,16 +45,17 @@ struct Window {
   }
 
  private:
-  __device__ static int Inside(int place, int size) {
-    return place >= 0 && place < size ? place : -1;
+  __device__ static int Inside(int position, int size) {
+    return position >= 0 && position < size ? position : -1;
   }
   __device__ static int Output(int shifted, int stride, int size) {
-    const int place = shifted / stride;
-    return shifted >= 0 && place * stride == shifted ? Inside(place, size) : -1;
+    const int position = shifted / stride;
+    return shifted >= 0 && position * stride == shifted ? Inside(position, size) : -1;
   }
-  // So that a product of two has 32 bits.
+  // Limits sizes to 16 bits, so that the product of two has 32 bits.
   static int Narrow(int64_t number) {
-    CAROLE_CHECK(number >= INT16_MIN && number <= INT16_MAX, "depthwise convolution: {}", number);
+    CAROLE_CHECK(number >= INT16_MIN && number <= INT16_MAX,
+                 "depthwise convolution: got a size of {}, want 16 bits", number);
     return static_cast<int>(number);
   }
 };
@@ -63,11 +66,12 @@ __device__ void AddProducts(Floats<N>& sums, const Floats<N>& a, const Floats<N>
   for (int n = 0; n < N; ++n) sums[n] += a[n] * b[n];
 }
 
-// What a convolution does with the sums of N channels from k on: [relu](sums + bias + residual).
+// The epilogue of the forward pass, for the sums of N channels from k on:
+// [relu](sums + bias + residual).
 template <typename T, int N>
-struct Finish {
-  const float* bias;  // may be null, like the residual
-  const T* residual;
+struct ForwardEpilogue {
+  const float* bias;  // may be null
+  const T* residual;  // may be null
   bool relu;
 
   __device__ Floats<N> Bias(int k) const {
@@ -85,10 +89,10 @@ struct Finish {
   }
 };
 
-// What its data's gradient does with them: masks them by a ReLU's y, which may be null.
+// The epilogue of the data gradient: sets sums to 0 where y of a ReLU is 0.
 template <typename T, int N>
-struct Masked {
-  const T* relu_y;
+struct MaskEpilogue {
+  const T* relu_y;  // may be null: there is no mask
 
   __device__ Floats<N> Bias(int) const { return {}; }
   __device__ Floats<N> operator()(Floats<N> sums, const Floats<N>&, int64_t element) const {

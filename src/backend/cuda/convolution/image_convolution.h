@@ -1,5 +1,6 @@
-// Which convolutions of images, as nets' first layers are, tensor cores do by kernels of our own
-// (image_convolution.cu). Private to the folder; knows no CUDA, so that tests can ask.
+// Decides which convolutions of images (the first layers of nets) run on our own tensor-core
+// kernels (image_convolution.cu, image_convolution_backward.cu). Private to src/backend/cuda.
+// Includes no CUDA headers, so that tests can include it.
 #pragma once
 
 #include <optional>
@@ -8,23 +9,27 @@
 
 namespace carole::cuda {
 
-// Forward, or the gradient of the filter. All lies NHWC, filters (K,R,S,C).
+// The geometry of such a convolution, or of the gradient of its filter. Tensors lie NHWC in memory,
+// filters (K,R,S,C).
 struct ImageConvolution {
   int images = 0, h = 0, w = 0, channels = 0;   // x
   int filters = 0, filter_h = 0, filter_w = 0;  // K, R, S
   int p = 0, q = 0;                             // y
   int stride = 1, top = 0, left = 0;
 
+  // Taps are the elements of a filter: filter_h rows of filter_w * channels.
   constexpr int row_taps() const { return filter_w * channels; }
   constexpr int taps() const { return filter_h * row_taps(); }
-  // Tensor cores take neighbors two by two: those of a row of the filter get a zero.
+  // Tensor cores take taps in pairs, so an odd row of the filter gets a zero.
   constexpr int even_row_taps() const { return row_taps() + row_taps() % 2; }
-  // Of a row or column of the image, under so many outputs of a filter of that size.
+  // Returns how many pixels, in one direction, lie under `outputs` outputs of a filter of this
+  // size.
   constexpr int pixels_under(int outputs, int filter) const {
     return (outputs - 1) * stride + filter;
   }
 
-  // Nothing for what these kernels do not do, on the device or at all.
+  // Returns the geometry of an operation, or nothing if these kernels do not support the operation
+  // or the device.
   static std::optional<ImageConvolution> Of(const OpSpec& spec, const Device& device);
 };
 

@@ -1,5 +1,48 @@
-// Gradients of the filters of image_convolution.h, and of their biases, on tensor cores: dy moves
-// once, nearly as fast as memory does, and what masks it moves beside it.
+// Gradients of the filter and the bias of a net's first layer, on tensor cores. The forward pass
+// and the geometry are explained in image_convolution.cu.
+//
+// What is computed. For each tap and filter, the sum over all pixels of all images:
+//   dw[filter, tap] = sum over pixels of dy[pixel, filter] * x[pixel's patch, tap]
+//   db[filter]      = sum over pixels of dy[pixel, filter]
+// dy may be masked by y of a ReLU: dy counts only where y is above 0. Both dy and y are much larger
+// than x. A library that multiplies along channels does most of its work on zeros here, too, and it
+// reads dy once more for db and for the mask. This kernel reads dy and y once each, and nothing
+// else of that size, so it should be nearly as fast as memory.
+//
+// Data layout. x (N,H,W,C), dy and y (N,P,Q,K) in bf16 or fp16; dw (K,R,S,C) and db (K) in fp32.
+// Tiles are the same as in the forward pass: 8 rows of 16 outputs. In terms of MultiplyAdd() the
+// sum runs over pixels:
+//   a (16,16)   rows: 16 taps; columns: the 16 pixels of a tile row
+//   b (16,8)    rows: the same 16 pixels; columns: 8 filters
+//   d (16,8)    sums of 16 taps and 8 filters, which stay in registers for all tiles of a block
+// A word of `a` or `b` holds two neighboring pixels:
+//   patch    word i holds element i of the image and element i + stride * C: the same tap under the
+//            next output
+//   pairs    for each pair of pixels and each filter, a word with dy of both pixels. dy lies with
+//            filters as neighbors, so each thread reads 8 filters of two pixels and swaps halves
+//            (GradientPair::Write).
+//
+// The gradient of the bias costs nothing extra. The 32 rows of the two groups of taps are not all
+// used: row number taps() gets the constant 1 for every pixel, so its sums are db. This is why a
+// filter must have fewer than kMaxTaps taps.
+//
+// The phases:
+//   1. Each block loops over tiles, as in the forward pass. The loads of x, dy and y for the next
+//      tile overlap with the arithmetic of the current one.
+//   2. For each tile: write the patch and the masked pairs to shared memory, then multiply. Two
+//      groups of warps take 16 taps each. The four warps of a group share the rows of a tile: warp
+//      s of a group takes rows s and s + 4.
+//   3. At the end, the four warps of a group add their sums in shared memory, one after the other,
+//      so that the result does not depend on timing. Each block writes its sums as doubles.
+//   4. AddParts() (channel_sums.h) adds the sums of all blocks in a fixed order.
+//
+// A worked example: VGG's first layer, 3x3x3, stride 1, 64 filters.
+//   27 taps and the row of ones make 28 of 32 rows. Warps 0, 2, 4, 6 take taps 0 to 15; warps 1, 3,
+//   5, 7 take taps 16 to 26 and the ones (row 27); rows 28 to 31 are zeros.
+//   Tap 13 is filter row 1, element 4 (13 = 1 * 9 + 4; rows need no padding here). Its words lie at
+//   1 * 64 + 4 in the patch, plus 3 elements for each pixel to the right.
+//   A tile reads 8 * 16 * 64 * 2 bytes = 16 KiB of dy, 16 KiB of y, and about 1 KiB of x.
+//   At most 2 * 132 blocks each leave 28 * 64 doubles: 3.8 MB in all.
 #include "src/backend/cuda/convolution/image_tiles.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
 
@@ -8,14 +51,14 @@ namespace image {
 namespace {
 
 template <int kColumns>
-constexpr int kBlocksAtOnce = kColumns == 8 ? 2 : 3;  // on a multiprocessor
+constexpr int kBlocksPerMultiprocessor = kColumns == 8 ? 2 : 3;
 
-// The pixels of dy that a thread reads, two side by side, of kGrain filters; and of a ReLU's y.
+// dy of two neighboring pixels and kGrain filters, as one thread reads them, and y of the ReLU.
 template <typename T>
 struct GradientPair {
   Pack<T, kGrain> dy[2] = {}, y[2] = {};
 
-  // dy, where y is above zero.
+  // Sets dy to 0 unless y is above 0.
   __device__ void Mask() {
     for (int i = 0; i < 2; ++i) {
       const Floats<kGrain> results = ToFloats(y[i]);
@@ -25,7 +68,7 @@ struct GradientPair {
       }
     }
   }
-  // words[k] = both pixels of filter k.
+  // Writes kGrain words: word k holds both pixels of filter k.
   __device__ void Write(uint4* words) const {
     uint32_t both[kGrain];
     for (int k = 0; k < kGrain; k += 2) {
@@ -40,51 +83,51 @@ struct GradientPair {
 
 struct FilterGradientTask {
   const uint16_t* x;
-  const void *dy, *relu_y;  // relu_y: null where nothing masks dy
-  PartialSums partial;      // each block's: of all taps, and one more that is 1 everywhere: db's
+  const void *dy, *relu_y;  // relu_y is null if there is no mask
+  PartialSums partial;      // sums of each block, for all taps of dw and one more row for db
 };
 
 template <typename T>
 constexpr uint32_t kOnes = std::is_same_v<T, __half> ? 0x3C003C00 : 0x3F803F80;
 
-// Sums over pixels of products: rows are taps, 16 for every second warp, columns kColumns times 8
-// filters. The warps of the same taps share the rows of a tile.
-template <typename T, int kColumns, typename Cut>
-__global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kColumns>)
+// Computes the sums of one block of threads over all of its tiles, for all taps and 8 * kColumns
+// filters.
+template <typename T, int kColumns, typename Size>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor<kColumns>)
     FilterGradientKernel(ImageConvolution c, Tiles tiles, FilterGradientTask task) {
-  constexpr int kTapGroups = kMostTaps / 16, kShares = kWarps / kTapGroups;
+  constexpr int kTapGroups = kMaxTaps / 16, kShares = kWarps / kTapGroups;
   constexpr int kFilters = 8 * kColumns, kChunks = kFilters / kGrain;
-  constexpr int kPitch = kFilters + 8;  // 8: no two lanes in one bank
-  constexpr int kReads = kRows * kPairs * kChunks / kThreads;
-  __shared__ uint32_t patch[Cut::kWords];
-  __shared__ uint4 pairs[kRows * kPairs * kPitch / 4];
+  constexpr int kPitch = kFilters + 8;  // 8 more words: no two lanes read from one bank
+  constexpr int kReads = kTileRows * kTilePairs * kChunks / kThreads;
+  __shared__ uint32_t patch[Size::kWords];
+  __shared__ uint4 pairs[kTileRows * kTilePairs * kPitch / 4];
   const Lane lane;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
   const int tap_group = lane.warp % kTapGroups, share = lane.warp / kTapGroups;
   const int row_taps = c.row_taps(), taps = c.taps(), along = c.stride * c.channels;
-  Patch<Cut> image(c, along, patch);
+  Patch<Size> image(c, along, patch);
 
   struct Tap {
     int offset = 0;
     uint32_t constant = 0;
     bool is_there = false;
-  } of_rows[2];
+  } own_taps[2];
   Unroll<2>([&](int half) {
     const int tap = tap_group * 16 + half * 8 + lane.g;
-    Tap& own = of_rows[half];
+    Tap& own = own_taps[half];
     own.is_there = tap < taps;
     own.constant = tap == taps ? kOnes<T> : 0;
-    if (own.is_there) own.offset = tap / row_taps * Cut::kPitch + tap % row_taps;
+    if (own.is_there) own.offset = tap / row_taps * Size::kPitch + tap % row_taps;
   });
-  const auto place_of = [&](int i) { return static_cast<int>(threadIdx.x) + i * kThreads; };
+  const auto read_index = [&](int i) { return static_cast<int>(threadIdx.x) + i * kThreads; };
   GradientPair<T> reads[kReads];
   const auto read = [&](int64_t number) {
-    const Tiles::Place tile = tiles.At(number);
+    const Tiles::TilePosition tile = tiles.At(number);
     image.Read(task.x, tile);
     Unroll<kReads>([&](int i) {
-      const int filter = first_filter + place_of(i) % kChunks * kGrain;
-      const int column = tile.column + place_of(i) / kChunks % kPairs * 2;
-      const int row = tile.row + place_of(i) / (kChunks * kPairs);
+      const int filter = first_filter + read_index(i) % kChunks * kGrain;
+      const int column = tile.column + read_index(i) / kChunks % kTilePairs * 2;
+      const int row = tile.row + read_index(i) / (kChunks * kTilePairs);
       const int64_t pixel = (tile.image * c.p + row) * c.q + column;
       reads[i] = {};
       for (int k = 0; k < 2; ++k) {
@@ -104,18 +147,18 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kColumns>)
     image.Write();
     Unroll<kReads>([&](int i) {
       if (task.relu_y != nullptr) reads[i].Mask();
-      reads[i].Write(pairs + place_of(i) / kChunks * (kPitch / 4) + place_of(i) % kChunks * 2);
+      reads[i].Write(pairs + read_index(i) / kChunks * (kPitch / 4) + read_index(i) % kChunks * 2);
     });
     __syncthreads();
     if (number + gridDim.x < tiles.count) read(number + gridDim.x);
-    for (int row = share; row < kRows; row += kShares) {
-      const uint32_t* const under = patch + row * c.stride * Cut::kPitch + 2 * lane.t * along;
+    for (int row = share; row < kTileRows; row += kShares) {
+      const uint32_t* const under = patch + row * c.stride * Size::kPitch + 2 * lane.t * along;
       const uint32_t* const words =
-          reinterpret_cast<const uint32_t*>(pairs) + (row * kPairs + lane.t) * kPitch + lane.g;
+          reinterpret_cast<const uint32_t*>(pairs) + (row * kTilePairs + lane.t) * kPitch + lane.g;
       uint32_t a[4];
       Unroll<4>([&](int i) {
-        const Tap& tap = of_rows[i % 2];
-        const uint32_t word = under[tap.offset + (i < 2 ? 0 : kPairs * along)];
+        const Tap& tap = own_taps[i % 2];
+        const uint32_t word = under[tap.offset + (i < 2 ? 0 : kTilePairs * along)];
         a[i] = tap.is_there ? word : tap.constant;
       });
       Unroll<kColumns>([&](int column) {
@@ -125,9 +168,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kColumns>)
     }
   }
 
-  // The warps' shares, one after the other.
-  float* const totals = reinterpret_cast<float*>(pairs);  // of each tap
-  static_assert(sizeof(pairs) >= sizeof(float) * kMostTaps * kFilters);
+  // Adds the sums of the warps of a tap group, one warp after the other.
+  float* const totals = reinterpret_cast<float*>(pairs);  // (taps, filters)
+  static_assert(sizeof(pairs) >= sizeof(float) * kMaxTaps * kFilters);
   for (int turn = 0; turn < kShares; ++turn) {
     __syncthreads();
     if (share != turn) continue;
@@ -145,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kColumns>)
   }
 }
 
-// dw (K,R,S,C) and db of sums by tap.
+// Writes dw (K,R,S,C) and db from the sums (taps + 1, filters).
 struct WriteFilterGradient {
   float *dw, *db;
   int taps, filters;
@@ -161,30 +204,31 @@ struct WriteFilterGradient {
 
 template <typename T>
 class BackwardFilter : public CudaKernel {
-  using Places = FilterGradientPlaces;
+  using Indices = FilterGradientIndices;
 
  public:
   BackwardFilter(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device), c_(*ImageConvolution::Of(spec, device)), tiles_(c_) {
-    output_layouts_[Places::kDw] = Layout::Nhwc();
-    WithCut(c_,
-            [&]<int kColumns, typename>() { splits_ = BlocksOf(tiles_, kBlocksAtOnce<kColumns>); });
+    output_layouts_[Indices::kDw] = Layout::Nhwc();
+    WithPatchSize(c_, [&]<int kColumns, typename>() {
+      splits_ = NumBlocks(tiles_, kBlocksPerMultiprocessor<kColumns>);
+    });
     workspace_bytes_ = sizeof(double) * static_cast<size_t>(splits_ * sums());
   }
 
   void Run(const RunContext&) override {
-    const bool masks = IsPresent(spec_.inputs, Places::kReluY);
+    const bool masks = IsPresent(spec_.inputs, Indices::kReluY);
     const FilterGradientTask task{
-        .x = reinterpret_cast<const uint16_t*>(memory_.inputs[Places::kX].data),
-        .dy = memory_.inputs[Places::kDy].data,
-        .relu_y = masks ? memory_.inputs[Places::kReluY].data : nullptr,
+        .x = reinterpret_cast<const uint16_t*>(memory_.inputs[Indices::kX].data),
+        .dy = memory_.inputs[Indices::kDy].data,
+        .relu_y = masks ? memory_.inputs[Indices::kReluY].data : nullptr,
         .partial = {reinterpret_cast<double*>(memory_.workspace), splits_, sums()}};
-    WithCut(c_, [&]<int kColumns, typename Cut>() {
-      Launch(device_.stream, GridOf(splits_, c_.filters, kColumns),
-             FilterGradientKernel<T, kColumns, Cut>, c_, tiles_, task);
+    WithPatchSize(c_, [&]<int kColumns, typename Size>() {
+      Launch(device_.stream, MakeGrid(splits_, c_.filters, kColumns),
+             FilterGradientKernel<T, kColumns, Size>, c_, tiles_, task);
     });
     AddParts<1>(device_.stream, task.partial,
-                WriteFilterGradient{out<float>(Places::kDw), out<float>(Places::kDb), c_.taps(),
+                WriteFilterGradient{out<float>(Indices::kDw), out<float>(Indices::kDb), c_.taps(),
                                     c_.filters});
   }
 
@@ -193,7 +237,7 @@ class BackwardFilter : public CudaKernel {
 
   const ImageConvolution c_;
   const Tiles tiles_;
-  int64_t splits_ = 0;  // blocks that leave a part behind
+  int64_t splits_ = 0;  // blocks that write partial sums
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What tensor cores do for a warp, said to them directly: products of 16 bits, from registers.
-// Private to the folder; for GPUs of kTensorCoresOfWarps and newer, elsewhere such kernels trap.
+// The tensor-core instruction for 16-bit matrix products, with operands in registers. Private to
+// src/backend/cuda. Needs a GPU of compute capability kMinTensorCoreCapability or higher; kernels
+// that use it trap on older ones.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,14 +12,15 @@
 
 namespace carole::cuda {
 
-inline constexpr int kTensorCoresOfWarps = 80;  // compute capability 8.0
+inline constexpr int kMinTensorCoreCapability = 80;  // compute capability 8.0
 
-// d += a b, a (16,16), b (16,8) and d (16,8), summed in fp32; called by whole warps only. Of lane
-// 4 g + t, words of two neighbors in k:
-//   a: rows g, g + 8, g, g + 8; k = 2t, 2t, 2t + 8, 2t + 8
-//   b: column g; k = 2t, 2t + 8
-//   d: rows g, g, g + 8, g + 8; columns 2t, 2t + 1, 2t, 2t + 1
-// (PTX ISA, "Matrix Fragments for mma.m16n8k16".) T: __nv_bfloat16 or __half.
+// d += a b, with a (16,16), b (16,8) and d (16,8), summed in fp32. T is __nv_bfloat16 or __half.
+// All 32 threads of a warp must call it together. Lane 4 * g + t holds these elements; each word of
+// a and b holds two elements, k and k + 1:
+//   a    rows g, g + 8, g, g + 8; k = 2t, 2t, 2t + 8, 2t + 8
+//   b    column g; k = 2t, 2t + 8
+//   d    rows g, g, g + 8, g + 8; columns 2t, 2t + 1, 2t, 2t + 1
+// Source: PTX ISA, "Matrix Fragments for mma.m16n8k16".
 template <typename T>
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #ifndef __CUDACC__

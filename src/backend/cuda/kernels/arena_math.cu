@@ -1,5 +1,6 @@
-// The optimizers' rules (src/backend/update_rules.h) over all variables in one launch. What decides
-// whether and how a step is applied stays on the device, where the kernel reads it: nothing waits.
+// Applies an optimizer (src/backend/update_rules.h) to all variables in one launch, and does other
+// arithmetic on arenas. The numbers that decide whether and how a step is applied stay on the
+// device, where the kernel reads them, so the host does not wait for them.
 #include "src/backend/cuda/kernels/arena_math.h"
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/device_memory.h"
@@ -13,34 +14,35 @@ namespace {
 constexpr double kLargestDouble = 1.7976931348623157e308;
 constexpr float kLargestFloat = 3.402823466e38f;
 
-// Of the step in progress, on the device: a recorded step reads each run's.
-struct StepNumbers {
+// The numbers of the current step, in device memory: each replay of a captured step reads its own.
+struct StepScalars {
   UpdateSums sums;
-  double scale;  // of the gradient
+  double scale;  // factor of the gradient
   UpdateCoefficients now;
 };
 
-// The sum of use(i, read(i)) over the block's threads' i in [begin, end), in thread 0. What use()
-// writes nvcc takes for what is read next: so some are read before any is used.
-template <int kAhead, typename Read, typename Use>
+// Returns, in thread 0, the sum of use(i, read(i)) over i in [begin, end). All threads of the block
+// must call it. nvcc assumes that use() may write what is read next, so kReadsInFlight reads are
+// issued before any of them is used.
+template <int kReadsInFlight, typename Read, typename Use>
 __device__ auto BlockSum(int64_t begin, int64_t end, const Read& read, const Use& use) {
   using Sum = decltype(use(begin, read(begin)));
   __shared__ Sum parts[kThreads];
   Sum sum = 0;
-  for (int64_t i = begin + threadIdx.x; i < end; i += kAhead * kThreads) {
-    ReadAhead<kAhead>(i, end, kThreads, read,
-                      [&](int64_t j, const auto& value) { sum += use(j, value); });
+  for (int64_t i = begin + threadIdx.x; i < end; i += kReadsInFlight * kThreads) {
+    ReadAhead<kReadsInFlight>(i, end, kThreads, read,
+                              [&](int64_t j, const auto& value) { sum += use(j, value); });
   }
   parts[threadIdx.x] = sum;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
   }
-  __syncthreads();  // parts may be used again
+  __syncthreads();  // the next call may overwrite `parts`
   return parts[0];
 }
 
-// Of f(i).
+// Returns, in thread 0, the sum of f(i) over i in [begin, end).
 template <typename F>
 __device__ auto BlockSum(int64_t begin, int64_t end, const F& f) {
   return BlockSum<4>(begin, end, f, [](int64_t, const auto& value) { return value; });
@@ -48,7 +50,7 @@ __device__ auto BlockSum(int64_t begin, int64_t end, const F& f) {
 
 __device__ double Square(float x) { return static_cast<double>(x) * x; }
 
-// sums[b] = sum of squares of the b-th kElements values.
+// Writes to sums[b] the sum of squares of the b-th UpdateBlock::kElements values.
 __global__ void __launch_bounds__(kThreads)
     SquaresKernel(const float* values, int64_t count, double* sums) {
   const int64_t begin = int64_t{blockIdx.x} * UpdateBlock::kElements;
@@ -58,23 +60,23 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// One block of threads.
+// Adds the sums of squares of gradients to the step's. Runs as one block of threads.
 __global__ void __launch_bounds__(kThreads)
-    AddGradientsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
+    AddGradientsKernel(const double* sums, int64_t count, StepScalars* scalars) {
   const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
   if (threadIdx.x != 0) return;
-  numbers->sums.gradient_squares += sum;
-  if (!(numbers->sums.gradient_squares <= kLargestDouble)) numbers->sums.is_finite = false;
+  scalars->sums.gradient_squares += sum;
+  if (!(scalars->sums.gradient_squares <= kLargestDouble)) scalars->sums.is_finite = false;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    AddWeightsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
-  if (!numbers->sums.is_finite) return;  // nothing was updated
+    AddWeightsKernel(const double* sums, int64_t count, StepScalars* scalars) {
+  if (!scalars->sums.is_finite) return;  // nothing was updated
   const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
-  if (threadIdx.x == 0) numbers->sums.weight_squares = sum;
+  if (threadIdx.x == 0) scalars->sums.weight_squares = sum;
 }
 
-// Sums of squares of a block.
+// Sums of squares of an UpdateBlock.
 struct Squares {
   double weights, gradients;
 };
@@ -88,7 +90,7 @@ struct RateTask {
   double* rates;
 };
 
-// One block of threads for each block of the arenas.
+// Computes the sums of squares of each UpdateBlock, with one block of threads for each.
 __global__ void __launch_bounds__(kThreads) BlockSquaresKernel(RateTask task) {
   const UpdateBlock block = task.blocks[blockIdx.x];
   if (block.segment < 0) return;
@@ -100,17 +102,18 @@ __global__ void __launch_bounds__(kThreads) BlockSquaresKernel(RateTask task) {
   if (threadIdx.x == 0) task.squares[blockIdx.x] = {weights, gradients};
 }
 
-// One block of threads for each segment.
-__global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const StepNumbers* numbers) {
+// Computes the learning rate of each segment, with one block of threads for each.
+__global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const StepScalars* scalars) {
   const Segment s = task.blocks_of_segments[blockIdx.x];
   const double weight =
       BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].weights; });
   const double gradient =
       BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].gradients; });
   if (threadIdx.x != 0) return;
-  task.rates[blockIdx.x] = numbers->now.learning_rate *
-                           update_rules::Trust(task.trust, task.weight_decay, numbers->now.epsilon,
-                                               sqrt(weight), numbers->scale * sqrt(gradient));
+  task.rates[blockIdx.x] =
+      scalars->now.learning_rate * update_rules::TrustRatio(task.trust, task.weight_decay,
+                                                            scalars->now.epsilon, sqrt(weight),
+                                                            scalars->scale * sqrt(gradient));
 }
 
 struct UpdateTask {
@@ -120,11 +123,12 @@ struct UpdateTask {
   const UpdateBlock* blocks;
   double weight_decay;
   bool copies_are_bf16;  // else fp16
-  const double* rates;   // of segments; null: the step's
-  double* squares;       // of the blocks' weights; null where nothing decays
+  const double* rates;   // learning rates of segments; null: all have that of the step
+  double* squares;       // sums of squares of the weights of each block; null without weight decay
 };
 
-// The elements of a block, N neighbors at once; their weights' sum of squares in thread 0.
+// Updates the elements of a block, N neighbors at once. Returns, in thread 0, the sum of squares of
+// the weights before the update.
 template <int N, typename Rule>
 __device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, const Rule& rule,
                               float scale, float decay) {
@@ -162,17 +166,17 @@ __device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, 
   return BlockSum<2>(block.range.begin / N, block.range.end / N, read, update);
 }
 
-// One block of threads for each block of the arenas.
+// Updates all weights, with one block of threads for each UpdateBlock.
 template <typename Rule>
 __global__ void __launch_bounds__(kThreads)
-    UpdateKernel(UpdateTask task, const StepNumbers* numbers) {
-  if (!numbers->sums.is_finite) return;
+    UpdateKernel(UpdateTask task, const StepScalars* scalars) {
+  if (!scalars->sums.is_finite) return;
   const UpdateBlock block = task.blocks[blockIdx.x];
   const bool regularized = block.segment >= 0;
-  UpdateCoefficients now = numbers->now;
+  UpdateCoefficients now = scalars->now;
   if (regularized && task.rates != nullptr) now.learning_rate = task.rates[block.segment];
   const Rule rule(now);
-  const float scale = static_cast<float>(numbers->scale);
+  const float scale = static_cast<float>(scalars->scale);
   const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
   constexpr int kNeighbors = kPack<float>;
   const bool in_packs =
@@ -184,7 +188,8 @@ __global__ void __launch_bounds__(kThreads)
     task.squares[blockIdx.x] = regularized ? squares : 0;
 }
 
-// parts[range, part]: each range is cut into as many as the grid is wide.
+// Writes parts (ranges, gridDim.x): each range is divided into gridDim.x parts, and the hash of a
+// part is the sum of the hashes of its values.
 __global__ void __launch_bounds__(kThreads)
     HashKernel(const uint32_t* values, const Segment* ranges, uint64_t* parts) {
   const Segment range = ranges[blockIdx.y];
@@ -196,19 +201,19 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-unsigned Blocks(size_t count) { return static_cast<unsigned>(count); }
+unsigned GridSize(size_t count) { return static_cast<unsigned>(count); }
 
-// Of each segment's blocks: the first, and one past the last.
+// Returns, for each segment, the number of its first block and one past its last block.
 std::vector<Segment> BlocksOfSegments(const std::vector<UpdateBlock>& blocks, size_t segments) {
-  std::vector<Segment> places(segments);
+  std::vector<Segment> block_ranges(segments);
   for (size_t b = 0; b < blocks.size(); ++b) {
     if (blocks[b].segment < 0) continue;
-    Segment& place = places[static_cast<size_t>(blocks[b].segment)];
+    Segment& block_range = block_ranges[static_cast<size_t>(blocks[b].segment)];
     const auto number = static_cast<int64_t>(b);
-    if (place.end == 0) place.begin = number;
-    place.end = number + 1;
+    if (block_range.end == 0) block_range.begin = number;
+    block_range.end = number + 1;
   }
-  return places;
+  return block_ranges;
 }
 
 class CudaUpdater : public Updater {
@@ -226,43 +231,43 @@ class CudaUpdater : public Updater {
       squares_ = AllocateDevice(num_blocks_ * sizeof(Squares), device.stream);
       rates_ = AllocateDevice(segments * sizeof(double), device.stream);
     }
-    numbers_ = AllocateDevice(sizeof(StepNumbers), device.stream);
+    scalars_ = AllocateDevice(sizeof(StepScalars), device.stream);
   }
 
   void BeginStep(const UpdateCoefficients& coefficients, bool continues) override {
-    StepNumbers* numbers = step_numbers();
+    StepScalars* scalars = step_scalars();
     ForEach(device_.stream, 1, [=] __device__(int64_t) {
-      const bool may_apply = !continues || numbers->sums.is_finite;
-      *numbers = {.sums = {.is_finite = may_apply}, .scale = 1, .now = coefficients};
+      const bool may_apply = !continues || scalars->sums.is_finite;
+      *scalars = {.sums = {.is_finite = may_apply}, .scale = 1, .now = coefficients};
     });
   }
 
   void Inspect(Segment range) override {
     const int64_t count = range.end - range.begin;
     const int64_t parts = DivideUp(count, UpdateBlock::kElements);
-    Launch(device_.stream, dim3(Blocks(parts)), SquaresKernel, gradients() + range.begin, count,
+    Launch(device_.stream, dim3(GridSize(parts)), SquaresKernel, gradients() + range.begin, count,
            doubles(parts_));
-    Launch(device_.stream, dim3(1), AddGradientsKernel, doubles(parts_), parts, step_numbers());
+    Launch(device_.stream, dim3(1), AddGradientsKernel, doubles(parts_), parts, step_scalars());
   }
 
   void InspectLoss(const Tensor& loss) override {
     const float* value = loss.as<float>();
-    StepNumbers* numbers = step_numbers();
+    StepScalars* scalars = step_scalars();
     ForEach(device_.stream, 1, [=] __device__(int64_t) {
-      if (!(*value <= kLargestFloat && *value >= -kLargestFloat)) numbers->sums.is_finite = false;
+      if (!(*value <= kLargestFloat && *value >= -kLargestFloat)) scalars->sums.is_finite = false;
     });
   }
 
   void Update() override {
     if (num_blocks_ == 0) return;
-    StepNumbers* numbers = step_numbers();
+    StepScalars* scalars = step_scalars();
     const double clip_norm = job_.clip_norm;
     ForEach(device_.stream, 1, [=] __device__(int64_t) {
-      const double scale = numbers->now.gradient_scale;
-      numbers->scale = scale * update_rules::GradientScale(
-                                   clip_norm, scale * scale * numbers->sums.gradient_squares);
+      const double scale = scalars->now.gradient_scale;
+      scalars->scale = scale * update_rules::GradientScale(
+                                   clip_norm, scale * scale * scalars->sums.gradient_squares);
     });
-    if (has_rates()) FindRates();
+    if (has_rates()) ComputeRates();
     const bool decays = job_.weight_decay != 0 && !job_.regularized.empty();
     const UpdateTask task{
         .weights = floats(job_.weights),
@@ -274,16 +279,16 @@ class CudaUpdater : public Updater {
         .rates = has_rates() ? doubles(rates_) : nullptr,
         .squares = decays ? doubles(parts_) : nullptr};
     update_rules::Visit<float>(job_.rule, {}, [&](auto rule) {
-      Launch(device_.stream, dim3(Blocks(num_blocks_)), UpdateKernel<decltype(rule)>, task,
-             numbers);
+      Launch(device_.stream, dim3(GridSize(num_blocks_)), UpdateKernel<decltype(rule)>, task,
+             scalars);
     });
     if (decays) {
       Launch(device_.stream, dim3(1), AddWeightsKernel, doubles(parts_),
-             static_cast<int64_t>(num_blocks_), numbers);
+             static_cast<int64_t>(num_blocks_), scalars);
     }
   }
 
-  const UpdateSums* sums() const override { return &step_numbers()->sums; }
+  const UpdateSums* sums() const override { return &step_scalars()->sums; }
 
  private:
   static float* floats(std::byte* memory) { return reinterpret_cast<float*>(memory); }
@@ -293,9 +298,9 @@ class CudaUpdater : public Updater {
   const float* gradients() const { return reinterpret_cast<const float*>(job_.gradients); }
   const UpdateBlock* blocks() const { return reinterpret_cast<const UpdateBlock*>(blocks_.get()); }
   bool has_rates() const { return job_.trust != 0 && !job_.regularized.empty(); }
-  StepNumbers* step_numbers() const { return reinterpret_cast<StepNumbers*>(numbers_.get()); }
+  StepScalars* step_scalars() const { return reinterpret_cast<StepScalars*>(scalars_.get()); }
 
-  void FindRates() {
+  void ComputeRates() {
     const RateTask task{
         .weights = floats(job_.weights),
         .gradients = gradients(),
@@ -305,17 +310,17 @@ class CudaUpdater : public Updater {
         .weight_decay = job_.weight_decay,
         .squares = reinterpret_cast<Squares*>(squares_.get()),
         .rates = doubles(rates_)};
-    Launch(device_.stream, dim3(Blocks(num_blocks_)), BlockSquaresKernel, task);
-    Launch(device_.stream, dim3(Blocks(job_.regularized.size())), RatesKernel, task,
-           step_numbers());
+    Launch(device_.stream, dim3(GridSize(num_blocks_)), BlockSquaresKernel, task);
+    Launch(device_.stream, dim3(GridSize(job_.regularized.size())), RatesKernel, task,
+           step_scalars());
   }
 
   const UpdateJob job_;
   const Device& device_;
   size_t num_blocks_ = 0;
-  DeviceMemory blocks_, numbers_;
-  DeviceMemory parts_;                                 // of sums over the whole arena
-  DeviceMemory blocks_of_segments_, squares_, rates_;  // of segments that have rates
+  DeviceMemory blocks_, scalars_;
+  DeviceMemory parts_;                                 // parts of sums over the whole arena
+  DeviceMemory blocks_of_segments_, squares_, rates_;  // only if segments have learning rates
 };
 
 class CudaArenaMath : public ArenaMath {
@@ -356,10 +361,11 @@ class CudaArenaMath : public ArenaMath {
     std::vector<uint64_t> hashes(ranges.size()), parts(ranges.size() * kParts);
     if (ranges.empty()) return hashes;
     const size_t bytes = parts.size() * sizeof(uint64_t);
-    const DeviceMemory places = CopyToDevice(ranges, device_.stream);
+    const DeviceMemory block_ranges = CopyToDevice(ranges, device_.stream);
     const DeviceMemory sums = AllocateDevice(bytes, device_.stream);
-    Launch(device_.stream, dim3(kParts, Blocks(ranges.size())), HashKernel,
-           reinterpret_cast<const uint32_t*>(arena), reinterpret_cast<const Segment*>(places.get()),
+    Launch(device_.stream, dim3(kParts, GridSize(ranges.size())), HashKernel,
+           reinterpret_cast<const uint32_t*>(arena),
+           reinterpret_cast<const Segment*>(block_ranges.get()),
            reinterpret_cast<uint64_t*>(sums.get()));
     Check(cudaMemcpyAsync(parts.data(), sums.get(), bytes, cudaMemcpyDeviceToHost, device_.stream),
           "cudaMemcpyAsync");

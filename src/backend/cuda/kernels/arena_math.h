@@ -1,4 +1,4 @@
-// Optimizers and other arithmetic on arenas in a GPU's memory.
+// Optimizers and other arithmetic on arenas in device memory (src/backend/arena_math.h).
 #pragma once
 
 #include "src/backend/arena_math.h"
@@ -6,7 +6,7 @@
 
 namespace carole::cuda {
 
-// The device outlives it.
+// `device` must outlive the result.
 std::unique_ptr<ArenaMath> MakeArenaMath(const Device& device);
 
 }  // namespace carole::cuda

@@ -1,9 +1,5 @@
-// What batch normalization's forward and backward kernels share. Private to the folder.
-//
-// Three passes: sums over the pixels of each channel, numbers for each channel, then each element,
-// the last ones first: those the cache still holds. ReLU and residual are part of the passes over
-// elements. Where the statistics are those of all ranks, the sums go to them between the first two
-// passes.
+// Types that the forward and backward kernels of batch normalization share. Private to
+// src/backend/cuda. op.h has the formulas; batch_norm.cu explains the passes.
 #pragma once
 
 #include <type_traits>
@@ -14,43 +10,46 @@
 
 namespace carole::cuda {
 
-// The rows of the matrix (pixels, channels) that have a part in the statistics; how many images are
-// valid is only known on the device.
-struct CountedPixels {
-  const RunNumbers* numbers;
-  int64_t images, each;
+// The pixels of a batch: rows of the matrix (pixels, channels). The pixels of the first images are
+// valid, and only they count in the statistics. The number of valid images is known only on the
+// device.
+struct ValidPixels {
+  const DeviceRunContext* run_context;
+  int64_t images, pixels_per_image;
 
-  CountedPixels(const Shape& x, const RunNumbers* numbers)
-      : numbers(numbers), images(x[0]), each(x.rank() == 4 ? x[2] * x[3] : 1) {}
-  __host__ __device__ int64_t all() const { return images * each; }
-  __device__ int64_t Count() const {
-    const int64_t rows = numbers->valid_rows;
-    return (rows == 0 ? images : rows == RunContext::kNoRows ? 0 : rows) * each;
+  ValidPixels(const Shape& x, const DeviceRunContext* run_context)
+      : run_context(run_context), images(x[0]), pixels_per_image(x.rank() == 4 ? x[2] * x[3] : 1) {}
+  // The number of all pixels, valid or not.
+  __host__ __device__ int64_t all() const { return images * pixels_per_image; }
+  __device__ int64_t NumValid() const {
+    const int64_t rows = run_context->valid_rows;
+    return (rows == 0 ? images : rows == RunContext::kNoRows ? 0 : rows) * pixels_per_image;
   }
-  // The pixel that is the i-th to be worked on where the last come first.
+  // Returns the i-th pixel in reverse order.
   __device__ int64_t FromTheEnd(int64_t i) const { return all() - 1 - i; }
 };
 
-// The ReLU behind the normalization, if there is one.
+// The ReLU after the normalization, if there is one.
 struct Relu {
   bool present;
   float top;
 
   explicit Relu(const BatchNormAttributes& a)
-      : present(a.relu), top(static_cast<float>(ReluTop(a.ceiling))) {}
+      : present(a.relu), top(static_cast<float>(ReluUpperBound(a.ceiling))) {}
   __device__ float operator()(float value) const { return present ? Clamp(value, 0, top) : value; }
-  // Whether a gradient comes through it where y, before or behind it, is this.
+  // Whether the gradient passes where the value is y. y may be the input or the output of the ReLU.
   __device__ bool Passes(float y) const { return y > 0 && y < top; }
 };
 
-// Bits of what is above 0, see BatchNormAttributes. Those of a pack are read and written at once.
+// A mask with one bit for each element of y, set if the element is above 0; see BatchNormAttributes
+// for its layout. The bits of a pack of N elements are read and written at once.
 template <int N>
-struct Passed {
+struct ReluBitmask {
   static constexpr int kBits = BatchNormAttributes::kReluBitmaskBits;
   using Bits = std::conditional_t<(N > kBits), uint16_t, uint8_t>;
   uint8_t* bytes = nullptr;
 
-  // Of element i of a pack, which has a byte for each kBits of them.
+  // The bit of element i of a pack. Each byte holds the bits of kBits elements.
   __device__ static Bits Mask(int i) {
     return static_cast<Bits>(1U << (i / kBits * 8 + i % kBits));
   }
@@ -64,13 +63,14 @@ struct Passed {
   }
 };
 
-// Of one channel: two sums over pixels, and how many pixels.
+// Two sums over the pixels of one channel, and the number of these pixels.
 struct TwoSums {
   double first, second, count;
 };
 
-// Those of all channels as ranks sum them: first ones, second ones, count.
-struct RankMessage {
+// The sums of all channels as ranks all-reduce them: 2 * channels + 1 doubles in device memory. The
+// first sums of all channels, then the second sums, then the count.
+struct AllReduceBuffer {
   double* values = nullptr;
   int64_t channels = 0;
 
@@ -81,7 +81,7 @@ struct RankMessage {
     values[channels + c] = sums.second;
     if (c == 0) values[2 * channels] = sums.count;
   }
-  // In the order of the stream.
+  // Replaces the values by their sums over all ranks, in the order of the stream.
   void SumOverRanks(const RunContext& context) const {
     context.sum_over_ranks({values, static_cast<size_t>(2 * channels + 1)});
   }
@@ -90,22 +90,23 @@ struct RankMessage {
   }
 };
 
-// What N channels need. Forward and backward calculate alike, bit by bit, so that backward finds
-// the ReLU's mask again.
+// The parameters of N neighboring channels. Forward and backward compute the same bits with them,
+// so that backward can compute the mask of the ReLU again.
 template <int N>
-struct Columns {
+struct NormColumns {
   int64_t channel;
   Floats<N> mean, scale, beta;
 
   __device__ float Normalize(float x, int i) const { return fmaf(x - mean[i], scale[i], beta[i]); }
 };
 
-struct Channels {
+// The parameters of all channels, in device memory. gamma and beta may be null (1 and 0).
+struct NormParameters {
   const float *mean, *rstd, *gamma, *beta;
 
   template <int N>
-  __device__ Columns<N> At(int64_t channel) const {
-    Columns<N> columns{channel, Load<N>(mean + channel), Load<N>(rstd + channel), {}};
+  __device__ NormColumns<N> At(int64_t channel) const {
+    NormColumns<N> columns{channel, Load<N>(mean + channel), Load<N>(rstd + channel), {}};
     if (beta != nullptr) columns.beta = Load<N>(beta + channel);
     if (gamma == nullptr) return columns;
     const Floats<N> factors = Load<N>(gamma + channel);

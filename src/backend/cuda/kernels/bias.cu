@@ -1,3 +1,4 @@
+// AddBiasRelu() and ColumnSums(); MaskGradient() is in elementwise.cu.
 #include "src/backend/cuda/kernels/bias.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
 
@@ -6,7 +7,7 @@ namespace {
 
 template <typename T, int N>
 struct BiasRelu {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   T* y;
   const float* bias;
   const T* residual;
@@ -24,9 +25,9 @@ struct BiasRelu {
     Pack<T, N> y, residual;
   };
   __device__ Packs Read(const BiasColumns& at, int64_t row) const {
-    const int64_t place = row * columns + at.first;
-    return {ReadPack<N>(y + place),
-            residual == nullptr ? Pack<T, N>{} : ReadPack<N>(residual + place)};
+    const int64_t index = row * columns + at.first;
+    return {ReadPack<N>(y + index),
+            residual == nullptr ? Pack<T, N>{} : ReadPack<N>(residual + index)};
   }
   __device__ void Write(const BiasColumns& at, int64_t row, const Packs& read) const {
     Floats<N> values = ToFloats(read.y);
@@ -41,7 +42,7 @@ struct BiasRelu {
 
 template <typename T, int N>
 struct Rows {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const T* dy;
   int64_t rows, columns;
 

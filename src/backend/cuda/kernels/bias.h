@@ -1,5 +1,7 @@
-// What convolutions and fully connected layers do with their bias and ReLU, over a matrix (rows,
-// columns) of fp32 or 16-bit elements. Biases and their gradients are fp32.
+// Bias, ReLU and their gradients, for convolutions and fully connected layers whose library does
+// not fuse them. Tensors are matrices (rows, columns) of fp32 or 16-bit elements of type `type`, in
+// device memory; columns are channels. Biases and their gradients are fp32. All functions enqueue
+// their work in `stream`.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +13,19 @@ struct CUstream_st;
 
 namespace carole::cuda {
 
-// y = [relu](y + bias + residual); bias and residual, which has y's type, may be nullptr.
+// Computes y = [relu](y + bias + residual). bias and residual may be nullptr. residual has the type
+// of y.
 void AddBiasRelu(CUstream_st* stream, DType type, void* y, const float* bias, const void* residual,
                  int64_t rows, int64_t columns, bool relu);
 
-// db = column sums of dy; workspace of ColumnSumsBytes.
+// Computes db = column sums of dy. `workspace` has ColumnSumsBytes() bytes.
 size_t ColumnSumsBytes(DType type, int64_t rows, int64_t columns);
 void ColumnSums(CUstream_st* stream, DType type, const void* dy, int64_t rows, int64_t columns,
                 float* db, std::byte* workspace);
 
-// dx = 0 where a ReLU's y, of dx's type, is not above; db, unless it is nullptr, as above of dx.
+// Sets dx to 0 unless y is above 0. y is the output of a ReLU and has the type of dx. Unless db is
+// nullptr, also computes db = column sums of the masked dx. `workspace` has ColumnSumsBytes()
+// bytes; it may be nullptr if db is.
 void MaskGradient(CUstream_st* stream, DType type, void* dx, const void* y, int64_t rows,
                   int64_t columns, float* db, std::byte* workspace);
 

@@ -1,4 +1,5 @@
-// Copies of channels and of pixels, and images times one factor for each channel.
+// Copies of channels (concat, slice) and of pixels (padding), and images multiplied by one factor
+// for each channel.
 #include <numeric>
 
 #include "src/backend/cuda/kernels/channel_sums.h"
@@ -7,8 +8,8 @@
 namespace carole::cuda {
 namespace {
 
-// Calls f.operator()<Element, N>() for copies of elements in packs of N, which divides all of
-// `numbers`.
+// Calls f.operator()<Element, N>() for copies of elements of this type in packs of N. N divides all
+// of `numbers`.
 template <typename F>
 void WithCopies(DType type, std::initializer_list<int64_t> numbers, F f) {
   int64_t common = 0;
@@ -20,7 +21,7 @@ void WithCopies(DType type, std::initializer_list<int64_t> numbers, F f) {
 // to[pixel, to_begin + c] = from[pixel, from_begin + c]
 template <typename Element, int N>
 struct CopyColumns {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const Element* from;
   int64_t from_channels, from_begin;
   Element* to;
@@ -40,7 +41,8 @@ class ChannelCopy : public CudaKernel {
   using CudaKernel::CudaKernel;
 
  protected:
-  // `channels` channels of input i from `from_begin` on to those of y from `to_begin` on.
+  // Copies `channels` channels of input i, from `from_begin` on, to channels of y from `to_begin`
+  // on.
   void Copy(size_t i, int64_t from_begin, int64_t to_begin, int64_t channels) const {
     const int64_t from_channels = in_shape(i)[1], to_channels = out_shape(0)[1];
     WithCopies(ElementType(spec_), {from_channels, to_channels, from_begin, to_begin, channels},
@@ -75,7 +77,7 @@ class Slice : public ChannelCopy {
 // y[n, p, q, c] = x[n, p - top, q - left, c], or 0
 template <typename Element, int N>
 struct PadColumns {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const Element* x;
   Element* y;
   int64_t channels, h, w, p, q, top, left;
@@ -92,10 +94,10 @@ struct PadColumns {
   }
 };
 
-// The same with zeros for channels that x has not: N in y, a pixel's.
+// Like PadColumns, but y has N channels, more than x. The additional ones are 0.
 template <typename Element, int N>
 struct PadChannels {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const Element* x;
   Element* y;
   int64_t channels, h, w, p, q, top, left;
@@ -125,13 +127,13 @@ class Pad2d : public CudaKernel {
   }
 };
 
-// y = x * scale of its image and channel
+// y[n,h,w,c] = x[n,h,w,c] * scale[n,c]
 template <typename T, int N>
 struct MultiplyColumns {
-  static constexpr int kAhead = 2;
+  static constexpr int kReadsInFlight = 2;
   const T *x, *scale;
   T* y;
-  int64_t channels, pixels;  // of an image
+  int64_t channels, pixels;  // pixels of one image
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   struct Packs {
@@ -166,12 +168,13 @@ class ScaleChannels : public CudaKernel {
   }
 };
 
-// One image after the other lies along the channels: column (image, channel), rows its pixels.
+// Sums of dy * x over the pixels of each image and channel, for ChannelSums(): a column stands for
+// one image and channel, and its rows are the pixels of the image.
 template <typename T, int N>
 struct DscaleSums {
-  static constexpr int kAhead = 2;
+  static constexpr int kReadsInFlight = 2;
   const T *dy, *x;
-  int64_t channels, pixels;  // of an image
+  int64_t channels, pixels;  // pixels of one image
 
   __device__ int64_t Pixels() const { return pixels; }
   __device__ int64_t Column(int64_t column) const {
@@ -202,7 +205,7 @@ class ScaleChannelsBackward : public ScaleChannels<T, N> {
       this->workspace_bytes_ = PartialSumsBytes<1, N>(pixels_, columns_);
   }
 
-  // dscale first: dx may lie over dy.
+  // Computes dscale first, since dx may overwrite dy.
   void Run(const RunContext&) override {
     const T *dy = this->template in<T>(0), *x = this->template in<T>(1);
     CUstream_st* const stream = this->device_.stream;
@@ -214,7 +217,7 @@ class ScaleChannelsBackward : public ScaleChannels<T, N> {
   }
 
  private:
-  const int64_t channels_, pixels_;  // of an image
+  const int64_t channels_, pixels_;  // pixels of one image
   const int64_t columns_;
 };
 

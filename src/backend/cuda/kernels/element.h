@@ -1,7 +1,9 @@
-// Elements of activations: float, __nv_bfloat16 or __half. All arithmetic is in fp32. A thread
-// takes some neighbors at once, 16 bytes or at least 4 where their number can be divided so:
-// packs, which are as narrow in registers as in memory until they are made floats. Private to the
-// folder.
+// Elements of activations: float, __nv_bfloat16 or __half. All arithmetic is in fp32.
+//
+// A thread reads and writes packs: N neighboring elements of 16 bytes in all. If their number is
+// not a multiple of that, 16-bit elements come in pairs or alone, and floats alone. A pack has the
+// same format in registers as in memory, until it is converted to Floats. Private to
+// src/backend/cuda.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,16 +18,19 @@
 
 namespace carole::cuda {
 
+// The number of elements of 16 bytes.
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
-// Neighbors as they lie in memory. In whole words: nvcc gives each narrow element a register.
+// N neighboring elements as they lie in memory. They are stored as 32-bit words where possible,
+// since nvcc would use a register for each 16-bit element.
 template <typename T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
   using Word = std::conditional_t<sizeof(T) < 4 && N * sizeof(T) % 4 == 0, uint32_t, T>;
   Word words[N * sizeof(T) / sizeof(Word)];
 };
 
+// The elements of a pack, one by one.
 template <typename T, int N>
 struct Elements {
   T values[N];
@@ -55,7 +60,7 @@ template <typename T, int N>
 __device__ void WritePack(T* to, const Pack<T, N>& pack) {
   if constexpr (sizeof(pack) < sizeof(uint2)) {
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
-  } else {  // said in so many words: many a struct nvcc stores word by word
+  } else {  // explicit vector stores: nvcc stores some structs word by word
     using Vector = std::conditional_t<sizeof(pack) == sizeof(uint2), uint2, uint4>;
     constexpr size_t kVectors = sizeof(pack) / sizeof(Vector);
     Vector vectors[kVectors];
@@ -68,7 +73,8 @@ template <typename T, int N>
 __device__ Floats<N> ToFloats(const Pack<T, N>& pack) {
   Floats<N> floats;
   if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
-    // The upper half of a float each; nvcc would first bring every second one to the lower half.
+    // A bf16 is the upper half of a float. nvcc would first move every second one to the lower
+    // half.
     for (int i = 0; i < N; ++i) {
       const uint32_t word = pack.words[i / 2], bits = i % 2 == 0 ? word << 16 : word & 0xFFFF0000;
       memcpy(&floats[i], &bits, sizeof(bits));
@@ -92,13 +98,13 @@ __device__ void Store(T* to, const Floats<N>& floats) {
   WritePack(to, elements.ToPack());
 }
 
-// NaN stays NaN. In two steps: where one choice hangs on another, nvcc branches.
+// Limits x to [low, high]; NaN stays NaN. Two separate selections: for a nested one, nvcc branches.
 __device__ inline float Clamp(float x, float low, float high) {
   const float floored = x < low ? low : x;
   return high < floored ? high : floored;
 }
 
-// Calls f.operator()<T>() with the type of these elements, which are a float's.
+// Calls f.operator()<T>() with the C++ type of fp32, bf16 or fp16.
 template <typename F>
 auto WithType(DType dtype, F f) {
   switch (dtype) {
@@ -111,7 +117,8 @@ auto WithType(DType dtype, F f) {
   }
 }
 
-// Calls f.operator()<T, N>() for the largest packs of which `neighbors` are a whole number.
+// Calls f.operator()<T, N>() with the largest pack size N that divides `neighbors`, the number of
+// neighboring elements.
 template <typename T, typename F>
 auto WithPacksOf(int64_t neighbors, F f) {
   if (neighbors % kPack<T> == 0) return f.template operator()<T, kPack<T>>();
@@ -125,7 +132,8 @@ auto WithPacks(DType dtype, int64_t neighbors, F f) {
   return WithType(dtype, [&]<typename T>() { return WithPacksOf<T>(neighbors, f); });
 }
 
-// The kernels K<T> and K<T, N> for the operation.
+// Make the kernel K<T> or K<T, N> for an operation, with T its element type and N the pack size
+// that divides `neighbors`.
 template <template <typename> class K>
 std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, const Device& device) {
   return WithType(ElementType(spec), [&]<typename T>() -> std::unique_ptr<Kernel> {

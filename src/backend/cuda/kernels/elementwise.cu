@@ -1,4 +1,4 @@
-// Activations, sums and scalings, element by element, and pixels to what nets take.
+// Elementwise operations: activations, sums, scaling, and the normalization of pixels.
 #include "src/backend/cuda/kernels/bias.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
 #include "src/backend/cuda/kernels/element.h"
@@ -8,7 +8,7 @@ namespace carole::cuda {
 namespace {
 
 float Top(const OpSpec& spec) {
-  return static_cast<float>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
+  return static_cast<float>(ReluUpperBound(spec.attributes_as<ReluAttributes>().ceiling));
 }
 
 struct Relu {
@@ -50,10 +50,10 @@ struct ScaledAdd {
   __device__ float operator()(float a, float b) const { return a + factor * b; }
 };
 
-// y[i] = f(a[i], b[i]); functions of one operand get it twice.
+// y[i] = f(a[i], b[i]). A function of one operand gets it twice.
 template <typename T, int N, typename F>
 struct Map {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const T *a, *b;
   T* y;
   F f;
@@ -90,10 +90,10 @@ class Elementwise : public CudaKernel {
   const F f_;
 };
 
-// Rows of a matrix, masked, and their sum.
+// Masks the rows of a matrix by y of a ReLU, and sums them, for ChannelSums().
 template <typename T, int N>
 struct MaskedRows {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const T *dy, *y;
   T* dx;
   int64_t rows, columns;
@@ -105,8 +105,8 @@ struct MaskedRows {
   __device__ int64_t Pixels() const { return rows; }
   __device__ int64_t Column(int64_t column) const { return column; }
   __device__ Packs Read(int64_t column, int64_t row) const {
-    const int64_t place = row * columns + column;
-    return {ReadPack<N>(dy + place), ReadPack<N>(y + place)};
+    const int64_t index = row * columns + column;
+    return {ReadPack<N>(dy + index), ReadPack<N>(y + index)};
   }
   __device__ void Add(int64_t column, int64_t row, const Packs& read, Floats<N>* sums) const {
     Floats<N> values = ToFloats(read.dy);
@@ -131,15 +131,15 @@ class ReluBackwardAndSums : public CudaKernel {
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
   void Run(const RunContext&) override {
-    matrix_.dy = in<T>(ReluBackwardPlaces::kDy);
-    matrix_.y = in<T>(ReluBackwardPlaces::kY);
-    matrix_.dx = out<T>(ReluBackwardPlaces::kDx);
+    matrix_.dy = in<T>(ReluBackwardIndices::kDy);
+    matrix_.y = in<T>(ReluBackwardIndices::kY);
+    matrix_.dx = out<T>(ReluBackwardIndices::kDx);
     ChannelSums<1, N>(device_.stream, matrix_.rows, channels(), memory_.workspace, matrix_,
-                      WriteSum<float>{out<float>(ReluBackwardPlaces::kDb)});
+                      WriteSum<float>{out<float>(ReluBackwardIndices::kDb)});
   }
 
  private:
-  int64_t channels() const { return out_shape(ReluBackwardPlaces::kDb)[0]; }
+  int64_t channels() const { return out_shape(ReluBackwardIndices::kDb)[0]; }
 
   MaskedRows<T, N> matrix_;
 };
@@ -154,27 +154,29 @@ std::unique_ptr<Kernel> Make(const OpSpec& spec, const Device& device, F f) {
 
 constexpr int kManyOperands = 8;
 
-// Some of the operands of a sum: kMost, or fewer where that is kManyOperands.
-template <typename T, int N, int kMost>
+// y = sum of operands. There are kMaxOperands of them; if that is kManyOperands, there may be
+// fewer.
+template <typename T, int N, int kMaxOperands>
 struct Sum {
-  static constexpr int kAhead = 8 / kMost;
-  const T* operands[kMost];
+  static constexpr int kReadsInFlight = 8 / kMaxOperands;
+  const T* operands[kMaxOperands];
   int count = 0;
   T* y;
 
   struct Packs {
-    Pack<T, N> packs[kMost];
+    Pack<T, N> packs[kMaxOperands];
   };
-  __device__ bool Has(int operand) const { return kMost < kManyOperands || operand < count; }
+  __device__ bool Has(int operand) const { return kMaxOperands < kManyOperands || operand < count; }
   __device__ Packs Read(int64_t pack) const {
     Packs read{};
-    for (int j = 0; j < kMost; ++j)  // by constants: else a thread copies the pointers first
+    // With a variable number of iterations, a thread would first copy the pointers to memory.
+    for (int j = 0; j < kMaxOperands; ++j)
       if (Has(j)) read.packs[j] = ReadPack<N>(operands[j] + pack * N);
     return read;
   }
   __device__ void Write(int64_t pack, const Packs& read) const {
     Floats<N> sum = ToFloats(read.packs[0]);
-    for (int j = 1; j < kMost; ++j) {
+    for (int j = 1; j < kMaxOperands; ++j) {
       const Floats<N> next = ToFloats(read.packs[j]);
       for (int i = 0; i < N; ++i) sum[i] = Has(j) ? sum[i] + next[i] : sum[i];
     }
@@ -200,20 +202,21 @@ class Add : public CudaKernel {
   }
 
  private:
-  // As many inputs as one launch takes, then y and the next ones.
-  template <int kMost>
+  // The first launch adds as many inputs as it can take. Each further one adds y and the next
+  // inputs.
+  template <int kMaxOperands>
   void Launches() const {
     for (size_t next = 0; next < spec_.inputs.size();) {
-      Sum<T, N, kMost> sum{.y = out<T>(0)};
+      Sum<T, N, kMaxOperands> sum{.y = out<T>(0)};
       if (next > 0) sum.operands[sum.count++] = sum.y;
-      while (next < spec_.inputs.size() && sum.count < kMost)
+      while (next < spec_.inputs.size() && sum.count < kMaxOperands)
         sum.operands[sum.count++] = in<T>(next++);
       ForEach(device_.stream, in_shape(0).size() / N, sum);
     }
   }
 };
 
-// y = (x - subtract[its channel]) * multiply
+// y = (x - subtract[channel of x]) * multiply
 template <typename T, int N>
 struct NormalizePixels {
   const uint8_t* x;
@@ -221,7 +224,7 @@ struct NormalizePixels {
   int64_t channels;
   NormalizeAttributes a;
 
-  // By constants: else a thread copies all of them first.
+  // Indexes with constants: with a variable index, a thread would first copy all of them to memory.
   __device__ float Subtracted(int64_t channel) const {
     return channel == 0 ? a.subtract[0] : channel == 1 ? a.subtract[1] : a.subtract[2];
   }
@@ -265,7 +268,7 @@ std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device
     case OpKind::kRelu:
       return Make(spec, device, Relu{Top(spec)});
     case OpKind::kReluBackward:
-      if (IsPresent(spec.outputs, ReluBackwardPlaces::kDb))
+      if (IsPresent(spec.outputs, ReluBackwardIndices::kDb))
         return MakePacked<ReluBackwardAndSums>(spec, device, spec.inputs[0].shape[1]);
       return Make(spec, device, ReluBackward{Top(spec)});
     case OpKind::kHardActivation:
@@ -290,8 +293,8 @@ std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) 
 
 void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t rows,
                   int64_t columns, float* db, std::byte* workspace) {
-  const ReluBackward mask{static_cast<float>(ReluTop(0))};
-  // Without sums the elements may lie across rows in a pack.
+  const ReluBackward mask{static_cast<float>(ReluUpperBound(0))};
+  // Without sums, a pack may extend across rows.
   WithPacks(type, db == nullptr ? rows * columns : columns, [&]<typename T, int N>() {
     T* const to = static_cast<T*>(dx);
     const T* const results = static_cast<const T*>(y);

@@ -1,6 +1,6 @@
-// Fully connected layers by cuBLASLt: x (N,C), w stored (C,K), y (N,K), multiplied in the type of
-// x, summed in fp32. The library counts columns first, so it sees each matrix transposed: y^T (K,N)
-// = w^T (K,C) x^T (C,N).
+// Fully connected layers by cuBLASLt: x (N,C), w stored as (C,K), y (N,K). They multiply in the
+// type of x and sum in fp32. Matrices of cuBLASLt are column-major, so it sees each of ours
+// transposed: y^T (K,N) = w^T (K,C) x^T (C,N).
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -25,7 +25,7 @@ cudaDataType_t LibraryType(DType dtype) {
   return dtype == DType::kBF16 ? CUDA_R_16BF : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// What the library describes things by, owned.
+// Owning pointers to the descriptors of cuBLASLt.
 template <auto destroy>
 struct Destroy {
   template <typename T>
@@ -51,7 +51,7 @@ void Set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
         "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// Columns one after the other.
+// Describes a column-major matrix without gaps.
 Matrix MakeMatrix(DType dtype, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
   Check(cublasLtMatrixLayoutCreate(&layout, LibraryType(dtype), static_cast<uint64_t>(rows),
@@ -71,9 +71,9 @@ Operation MakeOperation(bool tf32, bool transpose_a, bool transpose_b) {
   return operation;
 }
 
-constexpr size_t kMaxWorkspaceBytes = 32 << 20;  // what NVIDIA advises for its newest GPUs
+constexpr size_t kMaxWorkspaceBytes = 32 << 20;  // as NVIDIA recommends for its newest GPUs
 
-// Sums in fp32, within the workspace and the alignment that plans have.
+// Allows algorithms that sum in fp32, with the workspace and the alignment that kernels get.
 Preference MakePreference() {
   cublasLtMatmulPreference_t made = nullptr;
   Check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
@@ -88,7 +88,8 @@ Preference MakePreference() {
   return preference;
 }
 
-// The algorithm that the library thinks fastest.
+// Returns the algorithm that cuBLASLt expects to be the fastest. Throws DeviceError if there is
+// none.
 cublasLtMatmulHeuristicResult_t Choose(const Device& device, const Operation& operation,
                                        const Matrix& a, const Matrix& b, const Matrix& result) {
   const Preference preference = MakePreference();
@@ -98,20 +99,20 @@ cublasLtMatmulHeuristicResult_t Choose(const Device& device, const Operation& op
                                        result.get(), preference.get(), 1, &found, &count),
         "cublasLtMatmulAlgoGetHeuristic");
   if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
-    throw DeviceError("[cublas] the library has no algorithm for this product");
+    throw DeviceError("[cublas] matrix product: cuBLASLt has no algorithm for it");
   return found;
 }
 
-// result (m,n) = op(a) op(b), all counted columns first, and what is done to the result.
-struct ProductOptions {
+// The product result (m,n) = op(a) op(b) of column-major matrices, followed by an epilogue.
+struct MatmulOptions {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, inner = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
 
-class Product : public CudaKernel {
+class Matmul : public CudaKernel {
  public:
-  Product(const OpSpec& spec, const Device& device, const ProductOptions& o)
+  Matmul(const OpSpec& spec, const Device& device, const MatmulOptions& o)
       : CudaKernel(spec, device),
         operation_(MakeOperation(device.tf32 && ElementType(spec) == DType::kF32, o.transpose_a,
                                  o.transpose_b)),
@@ -122,7 +123,8 @@ class Product : public CudaKernel {
         result_(MakeMatrix(spec.outputs[0].dtype, o.m, o.n)) {
     Set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, o.epilogue);
     if ((o.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
-      SetBias(reinterpret_cast<const float*>(Buffer::kAlignment));  // its alignment counts by now
+      // The heuristic needs a bias pointer, but reads only its alignment.
+      SetBias(reinterpret_cast<const float*>(Buffer::kAlignment));
     chosen_ = Choose(device_, operation_, a_, b_, result_);
     workspace_bytes_ = chosen_.workspaceSize + kScratchAlignment;
   }
@@ -130,7 +132,7 @@ class Product : public CudaKernel {
  protected:
   void SetBias(const float* bias) { Set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
 
-  // Of inputs number a and b.
+  // Multiplies the inputs number a and b.
   void Multiply(size_t a, size_t b) {
     const float one = 1, zero = 0;
     std::byte* const result = memory_.outputs[0].data;
@@ -147,20 +149,20 @@ class Product : public CudaKernel {
   cublasLtMatmulHeuristicResult_t chosen_{};
 };
 
-class Linear : public Product {
+class Linear : public Matmul {
  public:
   Linear(const OpSpec& spec, const Device& device)
-      : Product(spec, device,
-                {.m = spec.inputs[1].shape[0],
-                 .n = spec.inputs[0].shape[0],
-                 .inner = spec.inputs[1].shape[1],
-                 .epilogue = Epilogue(spec)}) {
+      : Matmul(spec, device,
+               {.m = spec.inputs[1].shape[0],
+                .n = spec.inputs[0].shape[0],
+                .inner = spec.inputs[1].shape[1],
+                .epilogue = Epilogue(spec)}) {
     input_layouts_[1] = Layout::Filter();
   }
 
   void Bind(const KernelMemory& memory) override {
-    Product::Bind(memory);
-    if (AddsBias(spec_)) SetBias(in<float>(2));  // the library refuses one that it does not add
+    Matmul::Bind(memory);
+    if (AddsBias(spec_)) SetBias(in<float>(2));  // cuBLASLt refuses a bias that it does not add
   }
 
   void Run(const RunContext&) override {
@@ -172,7 +174,8 @@ class Linear : public Product {
   }
 
  private:
-  // The library adds biases in the type of the result only, which must not round ours.
+  // Whether cuBLASLt adds the bias. It can add a bias of the type of the result only, and ours must
+  // not be rounded to 16 bits.
   static bool AddsBias(const OpSpec& spec) {
     return IsPresent(spec.inputs, 2) && spec.outputs[0].dtype == DType::kF32;
   }
@@ -183,16 +186,16 @@ class Linear : public Product {
   }
 };
 
-// Its filter lies as those of convolutions do, (K,C): y^T (K,N) = w (K,C) x^T (C,N). The bias is
-// added in fp32.
-class WideProduct : public Product {
+// A 1x1 convolution of a single pixel with a result in fp32 (IsMatmulToFp32). Its filter lies (K,C)
+// in memory, as those of convolutions do: y^T (K,N) = w (K,C) x^T (C,N). The bias is added in fp32.
+class MatmulToFp32 : public Matmul {
  public:
-  WideProduct(const OpSpec& spec, const Device& device)
-      : Product(spec, device,
-                {.transpose_a = true,
-                 .m = spec.inputs[1].shape[0],
-                 .n = spec.inputs[0].shape[0],
-                 .inner = spec.inputs[1].shape[1]}) {
+  MatmulToFp32(const OpSpec& spec, const Device& device)
+      : Matmul(spec, device,
+               {.transpose_a = true,
+                .m = spec.inputs[1].shape[0],
+                .n = spec.inputs[0].shape[0],
+                .inner = spec.inputs[1].shape[1]}) {
     input_layouts_[1] = Layout::Nhwc();
   }
 
@@ -204,36 +207,37 @@ class WideProduct : public Product {
 };
 
 // dx^T (C,N) = w (C,K) dy^T (K,N)
-class LinearBackwardData : public Product {
+class LinearBackwardData : public Matmul {
  public:
   LinearBackwardData(const OpSpec& spec, const Device& device)
-      : Product(spec, device,
-                {.transpose_a = true,
-                 .m = spec.inputs[1].shape[1],
-                 .n = spec.inputs[0].shape[0],
-                 .inner = spec.inputs[1].shape[0]}) {
+      : Matmul(spec, device,
+               {.transpose_a = true,
+                .m = spec.inputs[1].shape[1],
+                .n = spec.inputs[0].shape[0],
+                .inner = spec.inputs[1].shape[0]}) {
     input_layouts_[1] = Layout::Filter();
   }
 
   void Run(const RunContext&) override { Multiply(1, 0); }
 };
 
-// Of a matrix of filters: dw^T (K,C) = dy^T (K,N) x (N,C) where those lie (C,K), and dw^T (C,K) =
-// x^T (C,N) dy (N,K) where they lie as those of convolutions do, (K,C). `first`: x's place or dy's.
-template <FilterGradientPlaces::Input first>
-class MatrixBackwardFilter : public Product {
-  using Places = FilterGradientPlaces;
-  static constexpr auto kSecond = first == Places::kX ? Places::kDy : Places::kX;
+// Gradient of a matrix of filters.
+//   first = kDy    filters lie (C,K) in memory:  dw^T (K,C) = dy^T (K,N) x (N,C)
+//   first = kX     filters lie (K,C), as those of convolutions do:  dw^T (C,K) = x^T (C,N) dy (N,K)
+template <FilterGradientIndices::Input first>
+class MatrixBackwardFilter : public Matmul {
+  using Indices = FilterGradientIndices;
+  static constexpr auto kSecond = first == Indices::kX ? Indices::kDy : Indices::kX;
 
  public:
   MatrixBackwardFilter(const OpSpec& spec, const Device& device)
-      : Product(spec, device,
-                {.transpose_b = true,
-                 .m = Columns(spec.inputs[first].shape),
-                 .n = Columns(spec.inputs[kSecond].shape),
-                 .inner = spec.inputs[first].shape[0]}) {
-    output_layouts_[Places::kDw] = first == Places::kX ? Layout::Nhwc() : Layout::Filter();
-    if (IsPresent(spec.outputs, Places::kDb)) {
+      : Matmul(spec, device,
+               {.transpose_b = true,
+                .m = Columns(spec.inputs[first].shape),
+                .n = Columns(spec.inputs[kSecond].shape),
+                .inner = spec.inputs[first].shape[0]}) {
+    output_layouts_[Indices::kDw] = first == Indices::kX ? Layout::Nhwc() : Layout::Filter();
+    if (IsPresent(spec.outputs, Indices::kDb)) {
       workspace_bytes_ = std::max(workspace_bytes_,
                                   ColumnSumsBytes(ElementType(spec), dy_shape()[0], dy_shape()[1]));
     }
@@ -241,15 +245,15 @@ class MatrixBackwardFilter : public Product {
 
   void Run(const RunContext&) override {
     Multiply(first, kSecond);
-    if (float* db = out<float>(Places::kDb)) {
-      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[Places::kDy].data,
+    if (float* db = out<float>(Indices::kDb)) {
+      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[Indices::kDy].data,
                  dy_shape()[0], dy_shape()[1], db, memory_.workspace);
     }
   }
 
  private:
   static int64_t Columns(const Shape& matrix) { return matrix.size() / matrix[0]; }
-  const Shape& dy_shape() const { return in_shape(Places::kDy); }
+  const Shape& dy_shape() const { return in_shape(Indices::kDy); }
 };
 
 }  // namespace
@@ -257,17 +261,17 @@ class MatrixBackwardFilter : public Product {
 std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, const Device& device) {
   return std::make_unique<Linear>(spec, device);
 }
-std::unique_ptr<Kernel> MakeWideProduct(const OpSpec& spec, const Device& device) {
-  return std::make_unique<WideProduct>(spec, device);
+std::unique_ptr<Kernel> MakeMatmulToFp32(const OpSpec& spec, const Device& device) {
+  return std::make_unique<MatmulToFp32>(spec, device);
 }
 std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, const Device& device) {
   return std::make_unique<LinearBackwardData>(spec, device);
 }
 std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, const Device& device) {
-  return std::make_unique<MatrixBackwardFilter<FilterGradientPlaces::kDy>>(spec, device);
+  return std::make_unique<MatrixBackwardFilter<FilterGradientIndices::kDy>>(spec, device);
 }
-std::unique_ptr<Kernel> MakeWideProductBackwardFilter(const OpSpec& spec, const Device& device) {
-  return std::make_unique<MatrixBackwardFilter<FilterGradientPlaces::kX>>(spec, device);
+std::unique_ptr<Kernel> MakeMatmulBackwardFilterToFp32(const OpSpec& spec, const Device& device) {
+  return std::make_unique<MatrixBackwardFilter<FilterGradientIndices::kX>>(spec, device);
 }
 
 }  // namespace carole::cuda

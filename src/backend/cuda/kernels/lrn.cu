@@ -8,7 +8,7 @@
 namespace carole::cuda {
 namespace {
 
-// The numbers of LrnAttributes in the kernels' precision, and where a pixel's channels end.
+// LrnAttributes in fp32, and the neighborhoods of channels.
 struct Neighborhood {
   int64_t channels, radius;
   float bias, alpha, beta;
@@ -49,7 +49,7 @@ struct LrnForward {
   }
 };
 
-// First s_c^-beta of every element, and dy_c x_c s_c^(-beta-1).
+// The first pass of the gradient: for each element, s_c^-beta and dy_c x_c s_c^(-beta-1).
 template <typename T>
 struct LrnFactors {
   Neighborhood n;

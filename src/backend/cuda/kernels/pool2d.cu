@@ -1,6 +1,6 @@
-// Pooling, one thread for each pack of the result, or of its tiles. argmax holds the place of the
-// maximum in its window, row by row: a byte each, packed in front of its tensor, but of windows too
-// large for that.
+// Pooling: one thread for each pack of channels of a pixel, or of a tile of pixels. argmax holds
+// the index of the maximum in its window, row by row. An index is a byte, and the bytes lie packed
+// at the start of the int32 tensor; for windows of more than 256 pixels it is an int32.
 #include <type_traits>
 
 #include "src/backend/cuda/kernels/element.h"
@@ -14,12 +14,12 @@ struct Range {
   int begin, end;
 
   __device__ int count() const { return end - begin; }
-  // The k-th one, or the last one.
+  // Returns the k-th value, or the last one if there are fewer.
   __device__ int At(int k) const { return begin + k < end ? begin + k : end - 1; }
 };
 
-// 1 / count. kWindow: 0, or the largest count, from among which it is chosen then: a division takes
-// as long as all else.
+// Returns 1 / count. If kWindow is not 0, count is at most kWindow, and the result is selected from
+// constants: a division takes as long as everything else.
 template <int kWindow>
 __device__ float Reciprocal(int count) {
   if constexpr (kWindow == 0) return 1 / static_cast<float>(count);
@@ -28,12 +28,13 @@ __device__ float Reciprocal(int count) {
   return reciprocal;
 }
 
-// One direction of a window: `size` pixels under windows of `window`, `stride` apart. In 32 bits,
-// since divisions of 64 take several times as long.
+// One direction (rows or columns) of pooling: `size` pixels, and `windows` windows of `window`
+// pixels, `stride` pixels apart. `before` is the padding before the first pixel. In 32 bits, since
+// 64-bit divisions take several times as long.
 struct Axis {
   int size, windows, window, stride, before;
-  // Of `stride` pixels each, up to the one with which the next window begins. The last window that
-  // holds any of tile i is number first_window + i.
+  // Tiles have `stride` pixels each, up to the pixel at which the next window begins. The last
+  // window that holds pixels of tile i is number first_window + i.
   int tiles, first_window;
 
   Axis(int64_t size, int64_t windows, int64_t window, int64_t stride, int64_t before)
@@ -45,7 +46,8 @@ struct Axis {
         tiles(static_cast<int>((size - 1 + before) / stride - before / stride + 1)),
         first_window(static_cast<int>(before / stride)) {}
 
-  // The pixels of window number i, and the one it would begin with if the image had it.
+  // Pixels(i): the pixels of window number i that exist. First(i): its first pixel, which may lie
+  // before the image.
   __device__ Range Pixels(int64_t i) const {
     const int first = First(i), last = first + window;
     return {first > 0 ? first : 0, last < size ? last : size};
@@ -58,7 +60,7 @@ struct Axis {
     return {first, last < windows ? last : windows};
   }
   __device__ bool Has(int window) const { return window >= 0 && window < windows; }
-  // Of one pixel of window i in its average, as far as this direction goes.
+  // The weight of one pixel in the average of window i, as far as this direction contributes.
   template <int kWindow>
   __device__ float Share(int i) const {
     return Reciprocal<kWindow>(Pixels(i).count());
@@ -75,33 +77,37 @@ struct Geometry {
         columns(x[3], y[3], a.window_w, a.stride_w, a.padding.left) {
     CAROLE_CHECK(x[2] * x[3] <= INT32_MAX, "pooling of {}", x.ToString());
   }
-  __device__ int64_t pixels() const { return int64_t{rows.size} * columns.size; }  // of an image
+  // Pixels and windows of one image.
+  __device__ int64_t pixels() const { return int64_t{rows.size} * columns.size; }
   __device__ int64_t all_windows() const { return int64_t{rows.windows} * columns.windows; }
 };
 
-// use(i, j, exists, read(i, j)) for all of rows and columns, row by row. If there are at most kMost
-// of each, not 0, all are read before any is used; what does not exist is another one's value.
-template <int kMost, typename Read, typename Use>
-__device__ void ForPlaces(Range rows, Range columns, const Read& read, const Use& use) {
-  if constexpr (kMost > 0) {
-    ReadFirst<kMost * kMost>([&](int k) { return read(rows.At(k / kMost), columns.At(k % kMost)); },
-                             [&](int k, const auto& value) {
-                               const int i = rows.begin + k / kMost, j = columns.begin + k % kMost;
-                               use(i, j, i < rows.end && j < columns.end, value);
-                             });
+// Calls use(i, j, exists, read(i, j)) for all rows i and columns j, row by row. If kMaxCount is not
+// 0, there are at most kMaxCount rows and columns. Then exactly kMaxCount * kMaxCount values are
+// read before any is used; those that do not exist repeat another one.
+template <int kMaxCount, typename Read, typename Use>
+__device__ void ForEachPixel(Range rows, Range columns, const Read& read, const Use& use) {
+  if constexpr (kMaxCount > 0) {
+    ReadThenUse<kMaxCount * kMaxCount>(
+        [&](int k) { return read(rows.At(k / kMaxCount), columns.At(k % kMaxCount)); },
+        [&](int k, const auto& value) {
+          const int i = rows.begin + k / kMaxCount, j = columns.begin + k % kMaxCount;
+          use(i, j, i < rows.end && j < columns.end, value);
+        });
   } else {
     for (int i = rows.begin; i < rows.end; ++i)
       for (int j = columns.begin; j < columns.end; ++j) use(i, j, true, read(i, j));
   }
 }
 
-// kWindow: 0 or the height and width of the window, as in the kernels below.
-template <typename T, int N, typename Place, int kWindow>
+// kWindow is the height and width of the window, or 0 for other windows; the same holds for the
+// kernels below.
+template <typename T, int N, typename ArgmaxIndex, int kWindow>
 struct MaxPool {
   Geometry g;
   const T* x;
   T* y;
-  Place* argmax;
+  ArgmaxIndex* argmax;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
@@ -115,7 +121,7 @@ struct MaxPool {
     Floats<N> largest = ToFloats(read(h.At(0), w.At(0)));
     int best[N];
     for (int n = 0; n < N; ++n) best[n] = h.begin * g.columns.window + w.begin - first;
-    ForPlaces<kWindow>(h, w, read, [&](int i, int j, bool exists, const Pack<T, N>& pack) {
+    ForEachPixel<kWindow>(h, w, read, [&](int i, int j, bool exists, const Pack<T, N>& pack) {
       const Floats<N> values = ToFloats(pack);
       for (int n = 0; n < N; ++n) {
         const bool larger = exists && values[n] > largest[n];
@@ -126,9 +132,9 @@ struct MaxPool {
     const int64_t at = pixel * g.channels + channel;
     Store<N>(y + at, largest);
     if (argmax == nullptr) return;
-    Elements<Place, N> places;
-    for (int n = 0; n < N; ++n) places.values[n] = static_cast<Place>(best[n]);
-    WritePack(argmax + at, places.ToPack());
+    Elements<ArgmaxIndex, N> indices;
+    for (int n = 0; n < N; ++n) indices.values[n] = static_cast<ArgmaxIndex>(best[n]);
+    WritePack(argmax + at, indices.ToPack());
   }
 };
 
@@ -144,7 +150,7 @@ struct AveragePool {
     const Range h = g.rows.Pixels(window.row), w = g.columns.Pixels(window.column);
     const T* image = x + window.image * g.pixels() * g.channels + channel;
     Floats<N> sums{};
-    ForPlaces<kWindow>(
+    ForEachPixel<kWindow>(
         h, w,
         [&](int i, int j) { return ReadPack<N>(image + (i * g.columns.size + j) * g.channels); },
         [&](int, int, bool exists, const Pack<T, N>& pack) {
@@ -157,23 +163,23 @@ struct AveragePool {
   }
 };
 
-// Pixels of x ask the windows that hold them, so nothing is added by two threads. Place: void for
-// averages.
-template <typename T, int N, typename Place>
+// What all gradient kernels share. Each pixel of x adds up what the windows that hold it
+// contribute, so no two threads add to one element. ArgmaxIndex is void for averages.
+template <typename T, int N, typename ArgmaxIndex>
 struct PoolBackwardTask {
-  static constexpr bool kMax = !std::is_void_v<Place>;
+  static constexpr bool kMax = !std::is_void_v<ArgmaxIndex>;
   Geometry g;
   const T* dy;
-  const Place* argmax;
+  const ArgmaxIndex* argmax;
   T* dx;
 
   struct Nothing {};
-  struct Packs {  // of a window
+  struct Packs {  // inputs for one window
     Pack<T, N> dy;
-    std::conditional_t<kMax, Pack<Place, N>, Nothing> argmax;
+    std::conditional_t<kMax, Pack<ArgmaxIndex, N>, Nothing> argmax;
   };
   __device__ int64_t Column(int64_t channel) const { return channel; }
-  // Where window (p, q) lies.
+  // Returns the index of the element of dy for window (p, q).
   __device__ int64_t Element(int64_t channel, int64_t image, int p, int q) const {
     return (image * g.all_windows() + p * g.columns.windows + q) * g.channels + channel;
   }
@@ -186,22 +192,22 @@ struct PoolBackwardTask {
   __device__ float Share(int p, int q) const {
     return kMax ? 1 : g.rows.Share<kWindow>(p) * g.columns.Share<kWindow>(q);
   }
-  // Adds what a window gives to a pixel at this place in it.
-  __device__ void Add(const Packs& packs, float share, int place, Floats<N>& sums) const {
+  // Adds the contribution of a window to the pixel with this index in the window.
+  __device__ void Add(const Packs& packs, float share, int index, Floats<N>& sums) const {
     const Floats<N> gradients = ToFloats(packs.dy);
     if constexpr (kMax) {
-      const Elements<Place, N> best(packs.argmax);
+      const Elements<ArgmaxIndex, N> best(packs.argmax);
       for (int n = 0; n < N; ++n)
-        if (best.values[n] == place) sums[n] += gradients[n];
+        if (best.values[n] == index) sums[n] += gradients[n];
     } else {
       for (int n = 0; n < N; ++n) sums[n] += gradients[n] * share;
     }
   }
 };
 
-// Of any windows: a thread has one pixel.
-template <typename T, int N, typename Place>
-struct PoolBackward : PoolBackwardTask<T, N, Place> {
+// The gradient for any window: each thread computes one pixel.
+template <typename T, int N, typename ArgmaxIndex>
+struct PoolBackward : PoolBackwardTask<T, N, ArgmaxIndex> {
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const Geometry& g = this->g;
     const ImagePixel at(pixel, g.rows.size, g.columns.size);
@@ -218,12 +224,14 @@ struct PoolBackward : PoolBackwardTask<T, N, Place> {
   }
 };
 
-// A thread has the pixels of a tile as large as the stride, which all lie in the same windows: so
-// each window is read as often as tiles lie in it, and not as often as pixels do.
-template <typename T, int N, typename Place, int kWindow, int kStride>
-struct TiledPoolBackward : PoolBackwardTask<T, N, Place> {
-  using Packs = typename PoolBackwardTask<T, N, Place>::Packs;
-  static constexpr int kWindows = (kWindow - 1) / kStride + 1;  // that a tile lies in, each way
+// The gradient for usual windows: each thread computes a tile of kStride x kStride pixels, which
+// all lie in the same windows. So a window is read once for each tile in it, not once for each
+// pixel.
+template <typename T, int N, typename ArgmaxIndex, int kWindow, int kStride>
+struct TiledPoolBackward : PoolBackwardTask<T, N, ArgmaxIndex> {
+  using Packs = typename PoolBackwardTask<T, N, ArgmaxIndex>::Packs;
+  // The number of windows, in each direction, that hold a tile.
+  static constexpr int kWindows = (kWindow - 1) / kStride + 1;
   static constexpr int kAll = kWindows * kWindows;
 
   __device__ void operator()(int64_t channel, int64_t tile) const {
@@ -238,7 +246,7 @@ struct TiledPoolBackward : PoolBackwardTask<T, N, Place> {
       packs[k] = this->Read(first + k / kWindows * next_row + k % kWindows * next_column);
     };
     if (g.rows.Has(first_p) && g.rows.Has(p) && g.columns.Has(first_q) && g.columns.Has(q)) {
-      Unroll<kAll>(read);  // mostly: nothing to ask of each
+      Unroll<kAll>(read);  // the common case, without a test for each window
     } else {
       Unroll<kAll>([&](int k) {
         packs[k] = {};
@@ -264,8 +272,8 @@ struct TiledPoolBackward : PoolBackwardTask<T, N, Place> {
   }
 };
 
-// Calls f.operator()<Place, kWindow, kStride>(): the type that argmax has in windows of this size;
-// the numbers of usual ones, which are square, or 0.
+// Calls f.operator()<ArgmaxIndex, kWindow, kStride>() with the type of argmax's elements, and the
+// size and stride of usual windows, which are square. For other windows, kWindow and kStride are 0.
 template <typename F>
 void WithWindow(const Pool2dAttributes& a, F f) {
   const auto is = [&](int64_t window, int64_t stride) {
@@ -291,10 +299,10 @@ class Pool2d : public CudaKernel {
     const auto pool = [&](auto f) {
       ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels, f);
     };
-    WithWindow(a, [&]<typename Place, int kWindow, int>() {
+    WithWindow(a, [&]<typename ArgmaxIndex, int kWindow, int>() {
       if (a.mode == Pool2dAttributes::Mode::kMax)
-        pool(MaxPool<T, N, Place, kWindow>{g, in<T>(0), out<T>(0),
-                                           reinterpret_cast<Place*>(out<int32_t>(1))});
+        pool(MaxPool<T, N, ArgmaxIndex, kWindow>{g, in<T>(0), out<T>(0),
+                                                 reinterpret_cast<ArgmaxIndex*>(out<int32_t>(1))});
       else
         pool(AveragePool<T, N, kWindow>{g, in<T>(0), out<T>(0)});
     });
@@ -308,26 +316,27 @@ class Pool2dBackward : public CudaKernel {
 
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<Pool2dAttributes>();
-    WithWindow(a, [&]<typename Place, int kWindow, int kStride>() {
+    WithWindow(a, [&]<typename ArgmaxIndex, int kWindow, int kStride>() {
       const bool finds_maxima = a.mode == Pool2dAttributes::Mode::kMax && kWindow != 1;
-      finds_maxima ? Pool<Place, kWindow, kStride>() : Pool<void, kWindow, kStride>();
+      finds_maxima ? Pool<ArgmaxIndex, kWindow, kStride>() : Pool<void, kWindow, kStride>();
     });
   }
 
  private:
-  template <typename Place, int kWindow, int kStride>
+  template <typename ArgmaxIndex, int kWindow, int kStride>
   void Pool() {
     const Geometry g(out_shape(0), in_shape(0), spec_.attributes_as<Pool2dAttributes>());
-    const Place* argmax = nullptr;
-    if constexpr (!std::is_void_v<Place>) argmax = reinterpret_cast<const Place*>(in<int32_t>(1));
-    const PoolBackwardTask<T, N, Place> task{g, in<T>(0), argmax, out<T>(0)};
+    const ArgmaxIndex* argmax = nullptr;
+    if constexpr (!std::is_void_v<ArgmaxIndex>)
+      argmax = reinterpret_cast<const ArgmaxIndex*>(in<int32_t>(1));
+    const PoolBackwardTask<T, N, ArgmaxIndex> task{g, in<T>(0), argmax, out<T>(0)};
     if constexpr (kWindow > 0) {
       const int64_t tiles = out_shape(0)[0] * g.rows.tiles * g.columns.tiles;
       ForMatrix<N>(device_.stream, tiles, g.channels,
-                   TiledPoolBackward<T, N, Place, kWindow, kStride>{task});
+                   TiledPoolBackward<T, N, ArgmaxIndex, kWindow, kStride>{task});
     } else {
       ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels,
-                   PoolBackward<T, N, Place>{task});
+                   PoolBackward<T, N, ArgmaxIndex>{task});
     }
   }
 };

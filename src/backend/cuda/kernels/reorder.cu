@@ -1,4 +1,4 @@
-// Copies between layouts and between types.
+// Copies between layouts and between types (Reorder, Casts).
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace carole::cuda {
 namespace {
 
-// One loop for each dimension of a copy between two layouts.
+// The nested loops of a copy between two layouts, one for each dimension.
 struct Loops {
   static constexpr int kDepth = Shape::kMaxRank;
   struct Loop {
@@ -23,7 +23,7 @@ struct Loops {
     for (int i = 0; i < shape.rank(); ++i)
       loops[kDepth - shape.rank() + i] = {shape[i], from[i], to[i]};
   }
-  // Where element number i lies.
+  // Finds the offsets of element number i in both layouts.
   __device__ void Find(int64_t i, int64_t& from, int64_t& to) const {
     from = to = 0;
     for (int d = kDepth - 1; d >= 0; --d) {
@@ -35,7 +35,8 @@ struct Loops {
   }
 };
 
-// Between element types: Unsigned integers as wide as the tensors' elements where the type stays.
+// Converts an element. If the type does not change, From and To are both the unsigned integer of
+// the element's size.
 template <typename From, typename To>
 __device__ To Cast(From from) {
   if constexpr (std::is_same_v<From, To>) {
@@ -58,14 +59,14 @@ struct CopyElements {
   }
 };
 
-// So many are 16 bytes in the narrower type.
+// The number of elements of 16 bytes in the smaller of two types.
 template <typename From, typename To>
 inline constexpr int kSharedPack = kPack<From> > kPack<To> ? kPack<From> : kPack<To>;
 
-// Where both lie alike.
+// Copies packs of N elements between tensors of the same layout.
 template <typename From, typename To, int N>
 struct CopyPacks {
-  static constexpr int kAhead = 4;
+  static constexpr int kReadsInFlight = 4;
   const From* from;
   To* to;
 
@@ -105,7 +106,7 @@ class Reorder : public CudaKernel {
   Loops loops_;
 };
 
-// What one block of threads casts.
+// The elements that one block of threads casts.
 struct Piece {
   const void* from;
   void* to;
@@ -119,8 +120,8 @@ __global__ void __launch_bounds__(kThreads) CastPiecesKernel(const Piece* pieces
   const CopyPacks<From, To, N> copy{static_cast<const From*>(piece.from),
                                     static_cast<To*>(piece.to)};
   const int64_t packs = piece.count / N;
-  for (int64_t i = threadIdx.x; i < packs; i += copy.kAhead * kThreads) {
-    ReadAhead<copy.kAhead>(
+  for (int64_t i = threadIdx.x; i < packs; i += copy.kReadsInFlight * kThreads) {
+    ReadAhead<copy.kReadsInFlight>(
         i, packs, kThreads, [&](int64_t j) { return copy.Read(j); },
         [&](int64_t j, const auto& read) { copy.Write(j, read); });
   }
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) CastPiecesKernel(const Piece* pieces
     copy.to[i] = Cast<From, To>(copy.from[i]);
 }
 
-// Many tensors in one launch, which would take longer than most of them.
+// Casts many tensors in one launch. A launch takes longer than the cast of most of them.
 template <typename From, typename To>
 class Casts : public CudaKernel {
  public:
@@ -162,7 +163,7 @@ class Casts : public CudaKernel {
   unsigned blocks_ = 0;
 };
 
-// The kernel K between these types.
+// Makes the kernel K<From, To> for the types of an operation.
 template <template <typename, typename> class K>
 std::unique_ptr<Kernel> MakeCast(const OpSpec& spec, const Device& device) {
   const bool widens = spec.outputs[0].dtype == DType::kF32;

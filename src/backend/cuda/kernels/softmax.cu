@@ -1,5 +1,5 @@
-// Softmax and its cross entropy over the rows of logits (N,K), one block for each row. The row's
-// maximum is taken off first, so that no exponential overflows.
+// Softmax and softmax cross entropy over the rows of logits (N,K), with one block of threads for
+// each row. The maximum of a row is subtracted first, so that no exponential overflows.
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/launch.h"
 
@@ -13,7 +13,8 @@ struct Sum {
   __device__ double operator()(double a, double b) const { return a + b; }
 };
 
-// Combines one value of each thread; every thread of the block calls it and gets the result.
+// Combines the values of all threads of a block with f. Every thread must call it, and gets the
+// result.
 template <typename F>
 __device__ double Combine(double value, F f) {
   __shared__ double values[kThreads];
@@ -29,7 +30,7 @@ __device__ double Combine(double value, F f) {
   return result;
 }
 
-// log sum_i exp(x_i) is top + log(sum).
+// The normalizer of a row: log sum_i exp(x_i) = top + log(sum).
 struct Row {
   double top, sum;
 };
@@ -64,13 +65,13 @@ struct CrossEntropy {
   float* dlogits;
 };
 
-// With p = softmax(x): loss = sum_i -t_i log p_i, d/dx = p - t. Rows with weight 0 are not looked
-// at.
+// With p = softmax(x) and targets t: loss = sum_i -t_i log p_i, d loss/dx = p - t. Rows with weight
+// 0 are not read.
 __global__ void __launch_bounds__(kThreads) CrossEntropyKernel(CrossEntropy a) {
   const int64_t row = blockIdx.x, first = row * a.classes;
   const float* x = a.logits + first;
   const double weight = a.scale * a.weights[row];
-  if (weight == 0) {  // the whole block leaves
+  if (weight == 0) {  // all threads of the block return here, so no barrier is missed
     for (int64_t i = threadIdx.x; i < a.classes; i += kThreads) a.dlogits[first + i] = 0;
     if (threadIdx.x == 0) a.row_losses[row] = 0;
     return;

@@ -1,4 +1,5 @@
-// copy.h's blocks of pixels, and filters for them.
+// The space-to-depth functions of copy.h: pixel blocks of images, filters for pixel blocks, and the
+// gradients of these filters.
 #include "src/backend/cuda/kernels/copy.h"
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/cuda.h"
@@ -10,11 +11,12 @@ namespace {
 
 constexpr int kPackChannels = 8;  // 16 bytes
 
-// y's channels first … first + 7 of a block. Of a filter's second output, behind x's images, all is
-// `shift` columns farther to the right.
+// Gathers channels first … first + 7 of one pixel block of y. A filter for two outputs has twice
+// as many "images" as x: in those of the second output, everything lies `shift` columns farther to
+// the right.
 template <int kChannels, int kColumns>
 struct GatherBlocks {
-  static constexpr int kAhead = 2;
+  static constexpr int kReadsInFlight = 2;
   const uint16_t* x;
   uint16_t* y;
   int64_t images, h, w, p, q, y_channels, top, left, shift;
@@ -43,21 +45,21 @@ struct GatherBlocks {
 };
 
 void Gather(CUstream_st* stream, const void* x, const Shape& x_shape, const Padding& padding,
-            const Blocks& blocks, void* y, const Shape& y_shape) {
-  CAROLE_CHECK(
-      y_shape[1] % kPackChannels == 0 && y_shape[1] >= x_shape[1] * blocks.rows * blocks.columns,
-      "blocks of {} in {}", x_shape.ToString(), y_shape.ToString());
+            const PixelBlock& pixel_block, void* y, const Shape& y_shape) {
+  CAROLE_CHECK(y_shape[1] % kPackChannels == 0 &&
+                   y_shape[1] >= x_shape[1] * pixel_block.rows * pixel_block.columns,
+               "pixel blocks of {} do not fit {}", x_shape.ToString(), y_shape.ToString());
   const auto gather = [&]<int kChannels, int kColumns>() {
     ForMatrix<kPackChannels>(
         stream, PixelsOf(y_shape), y_shape[1],
-        GatherBlocks<kChannels, kColumns>{static_cast<const uint16_t*>(x),
-                                          static_cast<uint16_t*>(y), x_shape[0], x_shape[2],
-                                          x_shape[3], y_shape[2], y_shape[3], y_shape[1],
-                                          padding.top, padding.left, blocks.stride(), blocks.rows});
+        GatherBlocks<kChannels, kColumns>{
+            static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), x_shape[0], x_shape[2],
+            x_shape[3], y_shape[2], y_shape[3], y_shape[1], padding.top, padding.left,
+            pixel_block.stride(), pixel_block.rows});
   };
   const auto with_columns = [&]<int kChannels>() {
-    if (blocks.columns == 2) return gather.template operator()<kChannels, 2>();
-    CAROLE_CHECK_EQ(blocks.columns, 4, "columns of a block");
+    if (pixel_block.columns == 2) return gather.template operator()<kChannels, 2>();
+    CAROLE_CHECK_EQ(pixel_block.columns, 4, "columns of a pixel block");
     gather.template operator()<kChannels, 4>();
   };
   switch (x_shape[1]) {
@@ -73,12 +75,12 @@ void Gather(CUstream_st* stream, const void* x, const Shape& x_shape, const Padd
   }
 }
 
-// An element of w's gradient: the sum of what each output says.
+// Computes one element of w's gradient: the sum of the gradients for each output of a pixel block.
 template <typename From>
 struct ScatterFilter {
   const From* from;
   float* to;
-  Blocks blocks;
+  PixelBlock pixel_block;
   int k, channels, r, s;  // of w
   int from_channels, from_r, from_s;
 
@@ -87,11 +89,13 @@ struct ScatterFilter {
     const int channel = number % channels, column = number / channels % s;
     const int row = number / channels / s % r, filter = number / channels / s / r;
     float sum = 0;
-    for (int output = 0; output < blocks.outputs; ++output) {
-      const int shifted = column + output * blocks.stride();
-      const int64_t block = (int64_t{output * k + filter} * from_r + row / blocks.rows) * from_s +
-                            shifted / blocks.columns;
-      const int pixel = row % blocks.rows * blocks.columns + shifted % blocks.columns;
+    for (int output = 0; output < pixel_block.outputs; ++output) {
+      const int shifted = column + output * pixel_block.stride();
+      const int64_t block =
+          (int64_t{output * k + filter} * from_r + row / pixel_block.rows) * from_s +
+          shifted / pixel_block.columns;
+      const int pixel =
+          row % pixel_block.rows * pixel_block.columns + shifted % pixel_block.columns;
       sum += static_cast<float>(from[block * from_channels + pixel * channels + channel]);
     }
     to[i] = sum;
@@ -110,32 +114,32 @@ struct RepeatRounded {
 }  // namespace
 
 void SpaceToDepth(CUstream_st* stream, const void* x, const Shape& x_shape, const Padding& padding,
-                  const Blocks& blocks, void* y, const Shape& y_shape) {
-  CAROLE_CHECK_EQ(y_shape[0], x_shape[0], "images in blocks");
-  Gather(stream, x, x_shape, padding, blocks, y, y_shape);
+                  const PixelBlock& pixel_block, void* y, const Shape& y_shape) {
+  CAROLE_CHECK_EQ(y_shape[0], x_shape[0], "images in pixel blocks");
+  Gather(stream, x, x_shape, padding, pixel_block, y, y_shape);
 }
 
-void FilterToDepth(CUstream_st* stream, const void* w, const Shape& w_shape, const Blocks& blocks,
-                   void* to, const Shape& to_shape) {
-  CAROLE_CHECK_EQ(to_shape[0], w_shape[0] * blocks.outputs, "filters of blocks");
-  Gather(stream, w, w_shape, {}, blocks, to, to_shape);
+void FilterToDepth(CUstream_st* stream, const void* w, const Shape& w_shape,
+                   const PixelBlock& pixel_block, void* to, const Shape& to_shape) {
+  CAROLE_CHECK_EQ(to_shape[0], w_shape[0] * pixel_block.outputs, "filters for pixel blocks");
+  Gather(stream, w, w_shape, {}, pixel_block, to, to_shape);
 }
 
 void FilterToPairs(CUstream_st* stream, DType type, const void* w, const Shape& w_shape, void* to,
                    const Shape& to_shape) {
   const Shape half{w_shape[0], to_shape[1], w_shape[2], w_shape[3] + 1};
-  CAROLE_CHECK_EQ(to_shape.size(), 2 * half.size(), "a filter's elements in pairs");
+  CAROLE_CHECK_EQ(to_shape.size(), 2 * half.size(), "elements of a filter for two outputs");
   Pad(stream, type, w, w_shape, {.right = 1}, to, half);
   Pad(stream, type, w, w_shape, {.left = 1}, static_cast<uint16_t*>(to) + half.size(), half);
 }
 
 void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
-                         const Shape& from_shape, const Blocks& blocks, float* w,
+                         const Shape& from_shape, const PixelBlock& pixel_block, float* w,
                          const Shape& w_shape) {
   const auto size = [](const Shape& shape, int i) { return static_cast<int>(shape[i]); };
   const auto scatter = [&]<typename From>() {
     ForEach(stream, w_shape.size(),
-            ScatterFilter<From>{static_cast<const From*>(from), w, blocks, size(w_shape, 0),
+            ScatterFilter<From>{static_cast<const From*>(from), w, pixel_block, size(w_shape, 0),
                                 size(w_shape, 1), size(w_shape, 2), size(w_shape, 3),
                                 size(from_shape, 1), size(from_shape, 2), size(from_shape, 3)});
   };

@@ -1,8 +1,11 @@
-// What the kernels of the CUDA backend share. Private to this folder.
+// Types and functions that all kernels of the CUDA backend share: the device, the base class of
+// kernels, and the list of kernels. Private to src/backend/cuda.
 //
-// Layouts are plain: activations NHWC or row-major, filters of convolutions (K,R,S,C) in memory
-// (Layout::Nhwc() of their shape), of depthwise ones and matrices Layout::Filter(). All work goes
-// to one stream; nothing waits for it but the copies to the host.
+// Layouts are plain:
+//   activations                NHWC, or row-major for other ranks
+//   filters of convolutions    (K,R,S,C) in memory, which is Layout::Nhwc() of their shape
+//   filters of depthwise convolutions and matrices    Layout::Filter()
+// All work goes to one stream. The host waits for the stream only when it copies results to itself.
 #pragma once
 
 #include <atomic>
@@ -11,7 +14,7 @@
 #include "src/backend/plain_kernel.h"
 
 namespace carole {
-class ChoiceCache;
+class TuningCache;
 }
 struct CUstream_st;
 struct cudnnContext;
@@ -19,39 +22,42 @@ struct cublasLtContext;
 
 namespace carole::cuda {
 
-// What of a RunContext the kernels read, in device memory, so that a captured graph sees each
-// run's.
-struct RunNumbers {
+// The fields of a RunContext that kernels read. They lie in device memory, so that each replay of a
+// captured graph sees the values of its own run.
+struct DeviceRunContext {
   uint64_t seed = 0;
   int64_t step = 0, first_sample = 0, valid_rows = 0;
 
-  RunNumbers() = default;
-  explicit RunNumbers(const RunContext& c)
+  DeviceRunContext() = default;
+  explicit DeviceRunContext(const RunContext& c)
       : seed(c.seed), step(c.step), first_sample(c.first_sample), valid_rows(c.valid_rows) {}
 };
 
-// For Device::id.
+// Returns a number that no other device of this process has.
 inline uint64_t NextDeviceId() {
   static std::atomic<uint64_t> next{0};
   return next++;
 }
 
-// A GPU and the handles of the libraries on it; not owned here.
+// A GPU and the library handles for it. All pointers are owned by CudaBackend (backend.cpp).
 struct Device {
-  const uint64_t id = NextDeviceId();   // unlike a handle's address, of no later one in the process
-  CUstream_st* stream = nullptr;        // cudaStream_t
-  const RunNumbers* numbers = nullptr;  // of the run in progress, in device memory
-  cudnnContext* cudnn = nullptr;        // cudnnHandle_t
-  cublasLtContext* blas = nullptr;      // cublasLtHandle_t
-  int capability = 0;                   // of computing: 90 for 9.0
-  bool tf32 = false;                    // products may round their operands to TF32
-  ChoiceCache* plans = nullptr;         // of convolutions; null: plans are not timed
-  bool takes_optional = false;          // whatever else is chosen by timing (choose_once.h)
+  // A key for maps. Unlike the address of a handle, it is never used again in this process.
+  const uint64_t id = NextDeviceId();
+  CUstream_st* stream = nullptr;                  // cudaStream_t
+  const DeviceRunContext* run_context = nullptr;  // of the current run, in device memory
+  cudnnContext* cudnn = nullptr;                  // cudnnHandle_t
+  cublasLtContext* blas = nullptr;                // cublasLtHandle_t
+  int capability = 0;                             // compute capability, 90 for 9.0
+  bool tf32 = false;                              // fp32 products may round their operands to TF32
+  TuningCache* plan_cache = nullptr;    // fastest plans of convolutions; null: plans are not timed
+  bool force_optional_kernels = false;  // for tests: ChooseOnce() always answers yes
 };
 
-// Throws ConfigError where a GPU of this compute capability (90 for 9.0) cannot multiply in it.
+// Throws ConfigError if a GPU of this compute capability (90 for 9.0) cannot multiply in this
+// precision. `gpu` is the GPU's name, for the message.
 void RequirePrecision(Precision precision, int capability, std::string_view gpu);
 
+// Base class of all kernels here. `device` must outlive the kernel.
 class CudaKernel : public PlainKernel {
  public:
   CudaKernel(const OpSpec& spec, const Device& device) : PlainKernel(spec), device_(device) {}
@@ -60,41 +66,50 @@ class CudaKernel : public PlainKernel {
   const Device& device_;
 };
 
+// A function that makes the kernel for an operation. The device must outlive the kernel.
 using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
 KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
 KernelMaker MakeImageConv2d, MakeImageConv2dBackwardFilter;                // image_convolution.h
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
-KernelMaker MakeWideProduct, MakeWideProductBackwardFilter;
+KernelMaker MakeMatmulToFp32, MakeMatmulBackwardFilterToFp32;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
 KernelMaker MakeBatchNorm, MakeBatchNormBackward;
 KernelMaker MakeElementwise;    // activations, add, scale, and their gradients
-KernelMaker MakeScaleChannels;  // and its gradient
+KernelMaker MakeScaleChannels;  // forward and backward
 KernelMaker MakePool2d, MakePool2dBackward;
 KernelMaker MakeLrn, MakeLrnBackward;
-KernelMaker MakeDropout;  // its own gradient
+KernelMaker MakeDropout;  // forward and backward: the gradient is the same operation
 KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
 KernelMaker MakeChannelCopy;  // concat, slice
 KernelMaker MakePad2d, MakeNormalize, MakeReorder, MakeCasts;
 
-// nullptr where there is none for the operation in these types.
+// Returns the maker for an operation, or nullptr if no kernel supports it with these types.
 KernelMaker* FindMaker(const OpSpec& spec, const Device& device);
 
-// So many channels tensor cores take always; images of fewer may get some of zeros (conv2d.cpp).
+// Tensor cores always accept this many channels. Images with fewer channels may be padded with
+// channels of zeros (convolution/conv2d.cpp).
 inline constexpr int64_t kNeverPaddedChannels = 8;
 
-// Of all images together.
+// Returns the number of pixels of all images together, N*H*W.
 inline int64_t PixelsOf(const Shape& x) { return x.size() / x[1]; }
 
-// In which the activations of an operation are stored, and the filters that multiply them.
+// Returns the type in which the operation's activations and the filters that multiply them are
+// stored.
 DType ElementType(const OpSpec& spec);
-// Logits: a convolution of one pixel by one tap, in 16 bits, whose result is wanted in fp32.
-bool IsWideProduct(const OpSpec& spec);
-// The gradient, in fp32, of filters in 16 bits that span the whole image (as VGG's fc6), where
-// operands lie as products want them: it is written once instead of rounded and cast.
-bool IsWideProductBackwardFilter(const OpSpec& spec);
-// Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;
-// all else in fp32 or, what counts, int32, bits in bytes; a filter's gradient in either. Reorder
-// and Casts also cast between fp32 and the narrow ones, Normalize from bytes to any.
-bool HasTypes(const OpSpec& spec);
+// Whether the operation is a 1x1 convolution over a single pixel, in 16 bits, with a result in
+// fp32. Nets that end with a convolution compute their logits so.
+bool IsMatmulToFp32(const OpSpec& spec);
+// Whether the operation is the gradient, in fp32, of 16-bit filters that span the whole image (such
+// as VGG's fc6), and the operands have the layout that a matrix product needs. The gradient is then
+// written once in fp32, instead of being rounded to 16 bits and cast.
+bool IsMatmulBackwardFilterToFp32(const OpSpec& spec);
+// Whether there are kernels for the types of this operation:
+//   activations and filters    all in fp32, all in bf16 or all in fp16
+//   counts and labels          int32
+//   bit masks                  bytes
+//   gradients of filters       fp32 or the type of the activations
+//   everything else            fp32
+// Reorder and Casts also cast between fp32 and the 16-bit types. Normalize also reads bytes.
+bool SupportsTypes(const OpSpec& spec);
 
 }  // namespace carole::cuda

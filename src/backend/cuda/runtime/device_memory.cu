@@ -11,11 +11,11 @@ namespace {
 std::string Megabytes(size_t bytes) { return fmt::format("{} MB", bytes >> 20); }
 
 [[noreturn]] void ThrowOutOfMemory(size_t bytes) {
-  cudaGetLastError();  // not to be found by the next call
+  cudaGetLastError();  // clears the error, so that the next call does not report it
   size_t free = 0, all = 0;
   cudaMemGetInfo(&free, &all);
   throw DeviceMemoryError(fmt::format(
-      "[cuda] GPU memory: not enough: got {} free of {}, want {}; use a smaller --batch_size, or "
+      "[cuda] GPU memory: not enough: got {} free of {}, want {}; use a smaller --batch_size or "
       "--activation_memory",
       Megabytes(free), Megabytes(all), Megabytes(bytes)));
 }
@@ -47,7 +47,7 @@ DeviceMemory AllocateManaged(size_t bytes) {
   DeviceMemory owner;
   if (cudaMallocManaged(&memory, bytes) == cudaSuccess) {
     owner = {static_cast<std::byte*>(memory), Free};
-  } else {  // some hypervisors and vGPUs have none; the host's memory serves, slowly
+  } else {  // some hypervisors and vGPUs lack managed memory; pinned memory works, but slowly
     (void)cudaGetLastError();
     owner = AllocatePinned(bytes);
     memory = owner.get();
@@ -74,11 +74,11 @@ DeviceMemory CopyToDevice(const void* data, size_t bytes, CUstream_st* stream) {
   return copy;
 }
 
-__global__ void SetNumbersKernel(RunNumbers* to, RunNumbers from) { *to = from; }
+__global__ void WriteRunContextKernel(DeviceRunContext* to, DeviceRunContext from) { *to = from; }
 
-void SetNumbers(const Device& device, const RunNumbers& numbers) {
-  Launch(device.stream, dim3(1), SetNumbersKernel, const_cast<RunNumbers*>(device.numbers),
-         numbers);
+void WriteRunContext(const Device& device, const DeviceRunContext& run_context) {
+  Launch(device.stream, dim3(1), WriteRunContextKernel,
+         const_cast<DeviceRunContext*>(device.run_context), run_context);
 }
 
 }  // namespace carole::cuda

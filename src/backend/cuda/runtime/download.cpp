@@ -11,7 +11,7 @@ class StreamDownload : public Download {
  public:
   StreamDownload(cudaStream_t kernels, DeviceMemory host, size_t bytes)
       : kernels_(kernels), host_(std::move(host)), bytes_(bytes) {
-    // Who waits sleeps: the cores have images to decode.
+    // The waiting thread sleeps instead of spinning: the cores have images to decode.
     Check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming | cudaEventBlockingSync),
           "cudaEventCreate");
   }

@@ -1,4 +1,5 @@
-// Copies to the host behind kernels. What Backend::MakeDownload() promises (src/backend/backend.h).
+// Copies from the device to the host that do not block the host. The contract is that of
+// Backend::MakeDownload() (src/backend/backend.h).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@ struct CUstream_st;
 
 namespace carole::cuda {
 
-// `host`: so many bytes, pinned. The stream outlives it.
+// `host` is pinned memory of `bytes` bytes. The copies run in the stream `kernels`, which must
+// outlive the result.
 std::unique_ptr<Download> MakeDownload(CUstream_st* kernels, DeviceMemory host, size_t bytes);
 
 }  // namespace carole::cuda

@@ -1,7 +1,9 @@
-// How this folder launches its own kernels. Private to the folder.
+// Launches our own kernels: loops over elements (ForEach) and over matrices (ForMatrix), with
+// several reads in flight in each thread. Private to src/backend/cuda.
 //
-// Kernels keep to a small part of CUDA (of warps only what tensor_cores.h has, no dynamic shared
-// memory), so that the tests can run them on a CPU too (tests/support/cuda_emulation).
+// Kernels use only a small part of CUDA, so that tests can also run them on a CPU
+// (tests/support/cuda_emulation). They use no dynamic shared memory, and no warp instructions
+// except those of tensor_cores.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,10 +17,11 @@
 
 namespace carole::cuda {
 
-inline constexpr int kThreads = 256;        // of every block
-inline constexpr int64_t kMostLanes = 32;   // of a block's threads side by side in memory
+inline constexpr int kThreads = 256;        // threads of every block
+inline constexpr int64_t kMaxLanes = 32;    // threads of a block that access adjacent columns
 inline constexpr int64_t kFullGrid = 2048;  // blocks that keep the largest GPU busy
 
+// Launches `kernel` with blocks of kThreads threads. Throws DeviceError if CUDA refuses the launch.
 template <typename... Parameters, typename... Arguments>
 void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
@@ -30,17 +33,18 @@ void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
         "cudaLaunchKernelEx");
 }
 
-// use(0), use(1), … below kCount, written out: nvcc unrolls few loops.
+// Calls use(0), use(1), …, use(kCount - 1). The loop is unrolled at compile time, since nvcc
+// unrolls few loops itself.
 template <int kCount, typename Use>
 __device__ void Unroll(const Use& use) {
   const auto each = [&]<int... k>(std::integer_sequence<int, k...>) { (use(k), ...); };
   each(std::make_integer_sequence<int, kCount>());
 }
 
-// write(k, read(k)) for k = 0, 1, … below kCount, all of them read before any is written: a GPU's
-// memory is only busy while enough of it is under way.
+// Calls write(k, read(k)) for k in [0, kCount). All reads are issued before the first write: device
+// memory is busy only while enough reads are in flight.
 template <int kCount, typename Read, typename Write>
-__device__ void ReadFirst(const Read& read, const Write& write) {
+__device__ void ReadThenUse(const Read& read, const Write& write) {
   const auto each = [&]<int... k>(std::integer_sequence<int, k...>) {
     const decltype(read(0)) values[] = {read(k)...};
     (write(k, values[k]), ...);
@@ -48,30 +52,32 @@ __device__ void ReadFirst(const Read& read, const Write& write) {
   each(std::make_integer_sequence<int, kCount>());
 }
 
-// So for at most kAhead of i, i + step, … below end. Asks for the last one first: at each question
-// in between nvcc waits for what was read before it.
-template <int kAhead, typename Read, typename Write>
+// Calls write(j, read(j)) for the first kReadsInFlight of j = i, i + step, … that are below `end`.
+// One test covers all of them: at each test between two reads, nvcc would wait for the earlier
+// read.
+template <int kReadsInFlight, typename Read, typename Write>
 __device__ void ReadAhead(int64_t i, int64_t end, int64_t step, const Read& read,
                           const Write& write) {
-  if (i + (kAhead - 1) * step < end) {
-    ReadFirst<kAhead>([&](int k) { return read(i + k * step); },
-                      [&](int k, const auto& value) { write(i + k * step, value); });
-  } else if constexpr (kAhead > 1) {
-    ReadAhead<kAhead - 1>(i, end, step, read, write);
+  if (i + (kReadsInFlight - 1) * step < end) {
+    ReadThenUse<kReadsInFlight>([&](int k) { return read(i + k * step); },
+                                [&](int k, const auto& value) { write(i + k * step, value); });
+  } else if constexpr (kReadsInFlight > 1) {
+    ReadAhead<kReadsInFlight - 1>(i, end, step, read, write);
   }
 }
 
-// Functors that have Read() and Write() instead of operator().
+// A functor that has Read() and Write() instead of operator(), and F::kReadsInFlight, the number of
+// reads that each thread issues before its first write.
 template <typename F>
-concept ReadsAhead = (F::kAhead > 0);
+concept HasReadAndWrite = (F::kReadsInFlight > 0);
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t count, F f) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   const int64_t begin = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if constexpr (ReadsAhead<F>) {
-    for (int64_t i = begin; i < count; i += F::kAhead * step) {
-      ReadAhead<F::kAhead>(
+  if constexpr (HasReadAndWrite<F>) {
+    for (int64_t i = begin; i < count; i += F::kReadsInFlight * step) {
+      ReadAhead<F::kReadsInFlight>(
           i, count, step, [&](int64_t j) { return f.Read(j); },
           [&](int64_t j, const auto& read) { f.Write(j, read); });
     }
@@ -80,7 +86,8 @@ __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t count, F f) {
   }
 }
 
-// Calls f(i), or f.Write(i, f.Read(i)), for i in [0, count), in any order.
+// Enqueues a kernel that calls f(i), or f.Write(i, f.Read(i)), for each i in [0, count), in any
+// order.
 template <typename F>
 void ForEach(cudaStream_t stream, int64_t count, F f) {
   if (count == 0) return;
@@ -89,45 +96,47 @@ void ForEach(cudaStream_t stream, int64_t count, F f) {
          ForEachKernel<F>, count, f);
 }
 
-// How a matrix (pixels, columns) is cut into about `full` blocks: each has `lanes` columns,
-// kThreads / lanes pixels side by side, and a chunk of pixels that lie together: at least `least`
-// for each thread, where there are so many.
-struct MatrixCut {
+// The partition of a matrix (pixels, columns) into about `full` blocks of threads.
+//   lanes   the columns of a block. Its threads work on kThreads / lanes pixels at a time.
+//   chunk   the consecutive pixels of a block: at least `least` for each thread, if the matrix has
+//           that many
+struct MatrixPartition {
   int64_t pixels, columns, chunk = 0;
   unsigned lanes = 1, column_blocks = 0, pixel_blocks = 0;
 
-  MatrixCut(int64_t pixels, int64_t columns, int64_t full, int64_t least = 1)
+  MatrixPartition(int64_t pixels, int64_t columns, int64_t full, int64_t least = 1)
       : pixels(pixels), columns(columns) {
-    CAROLE_CHECK(pixels <= UINT32_MAX, "{} pixels of all images", pixels);  // see ImagePixel
+    CAROLE_CHECK(pixels <= UINT32_MAX, "{} pixels in all images, want at most 2^32 - 1",
+                 pixels);  // for ImagePixel
     if (pixels == 0 || columns == 0) return;
-    column_blocks = static_cast<unsigned>(DivideUp(columns, kMostLanes));
+    column_blocks = static_cast<unsigned>(DivideUp(columns, kMaxLanes));
     lanes = static_cast<unsigned>(DivideUp(columns, column_blocks));
-    const int64_t side_by_side = kThreads / lanes;
+    const int64_t rows = kThreads / lanes;
     const int64_t wanted = DivideUp(full, column_blocks), fair = DivideUp(pixels, wanted);
-    chunk = DivideUp(fair > least * side_by_side ? fair : least * side_by_side, side_by_side) *
-            side_by_side;
+    chunk = DivideUp(fair > least * rows ? fair : least * rows, rows) * rows;
     pixel_blocks = static_cast<unsigned>(DivideUp(pixels, chunk));
   }
   bool empty() const { return pixel_blocks == 0; }
   dim3 grid() const { return dim3(column_blocks, pixel_blocks); }
 };
 
-// Where a thread stands in it: its column, and its pixels. Those that are one too many have none.
+// The part of a MatrixPartition that the calling thread works on: one column, and the pixels begin,
+// begin + step, … below `end`. Surplus threads get no pixels.
 struct MatrixIndex {
   int64_t column, begin, end, step;
 
-  __device__ explicit MatrixIndex(const MatrixCut& cut)
-      : column(int64_t{blockIdx.x} * cut.lanes + threadIdx.x % cut.lanes),
-        begin(int64_t{blockIdx.y} * cut.chunk + threadIdx.x / cut.lanes),
-        end((int64_t{blockIdx.y} + 1) * cut.chunk),
-        step(kThreads / cut.lanes) {
-    if (end > cut.pixels) end = cut.pixels;
-    if (column >= cut.columns || threadIdx.x / cut.lanes >= step) end = 0;
+  __device__ explicit MatrixIndex(const MatrixPartition& partition)
+      : column(int64_t{blockIdx.x} * partition.lanes + threadIdx.x % partition.lanes),
+        begin(int64_t{blockIdx.y} * partition.chunk + threadIdx.x / partition.lanes),
+        end((int64_t{blockIdx.y} + 1) * partition.chunk),
+        step(kThreads / partition.lanes) {
+    if (end > partition.pixels) end = partition.pixels;
+    if (column >= partition.columns || threadIdx.x / partition.lanes >= step) end = 0;
   }
 };
 
-// Where pixel number i lies in images of h x w. In 32 bits: divisions of 64 take several times as
-// long as all else that a kernel does.
+// The image, row and column of pixel number i of images of h x w pixels. Computed in 32 bits:
+// 64-bit divisions take several times as long as everything else that a kernel does.
 struct ImagePixel {
   int64_t image;
   int row, column;
@@ -143,14 +152,14 @@ struct ImagePixel {
 };
 
 template <int N, typename F>
-__global__ void __launch_bounds__(kThreads, 2)  // blocks at once: one reads, one calculates
-    ForMatrixKernel(MatrixCut cut, F f) {
-  const MatrixIndex at(cut);
+__global__ void __launch_bounds__(kThreads, 2)  // two resident blocks: one reads, one computes
+    ForMatrixKernel(MatrixPartition partition, F f) {
+  const MatrixIndex at(partition);
   if (at.begin >= at.end) return;
   const auto column = f.Column(at.column * N);
-  if constexpr (ReadsAhead<F>) {
-    for (int64_t i = at.begin; i < at.end; i += F::kAhead * at.step) {
-      ReadAhead<F::kAhead>(
+  if constexpr (HasReadAndWrite<F>) {
+    for (int64_t i = at.begin; i < at.end; i += F::kReadsInFlight * at.step) {
+      ReadAhead<F::kReadsInFlight>(
           i, at.end, at.step, [&](int64_t pixel) { return f.Read(column, pixel); },
           [&](int64_t pixel, const auto& read) { f.Write(column, pixel, read); });
     }
@@ -159,13 +168,14 @@ __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: one reads, on
   }
 }
 
-// For a matrix (pixels, channels), N channels at once: column = f.Column(first channel) once for
-// each thread, then f(column, pixel), or f.Write(column, pixel, f.Read(column, pixel)), for its
-// pixels. Saves the division that an index into the whole would need.
+// Enqueues a kernel over a matrix (pixels, channels) that works on N channels at once. Each thread
+// calls column = f.Column(first channel) once. Then it calls f(column, pixel), or
+// f.Write(column, pixel, f.Read(column, pixel)), for each of its pixels. This saves the division
+// that an index into the whole matrix would need.
 template <int N, typename F>
 void ForMatrix(cudaStream_t stream, int64_t pixels, int64_t channels, F f) {
-  const MatrixCut cut(pixels, channels / N, kFullGrid);
-  if (!cut.empty()) Launch(stream, cut.grid(), ForMatrixKernel<N, F>, cut, f);
+  const MatrixPartition partition(pixels, channels / N, kFullGrid);
+  if (!partition.empty()) Launch(stream, partition.grid(), ForMatrixKernel<N, F>, partition, f);
 }
 
 }  // namespace carole::cuda

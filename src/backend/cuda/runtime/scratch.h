@@ -1,4 +1,4 @@
-// Where libraries' scratch memory begins.
+// Alignment of the scratch memory that kernels pass to cuDNN and cuBLASLt.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,11 @@
 
 namespace carole::cuda {
 
-// What libraries want of its address. It is more than plans give, so that a kernel asks for so many
-// bytes more.
+// The alignment that the libraries require, in bytes. A kernel's workspace is aligned to less
+// (Buffer::kAlignment), so the kernel asks for this many additional bytes.
 inline constexpr size_t kScratchAlignment = 256;
 
+// Returns the first aligned address at or after `memory`.
 inline std::byte* AlignScratch(std::byte* memory) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return memory + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment;

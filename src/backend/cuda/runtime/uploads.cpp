@@ -6,7 +6,7 @@ namespace carole::cuda {
 
 Uploads::Uploads(CUstream_st* kernels) : kernels_(kernels) {
   Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  // Who waits sleeps: the cores have images to decode.
+  // The waiting thread sleeps instead of spinning: the cores have images to decode.
   Check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming | cudaEventBlockingSync),
         "cudaEventCreate");
   Check(cudaEventCreateWithFlags(&read_, cudaEventDisableTiming), "cudaEventCreate");
@@ -19,7 +19,8 @@ Uploads::~Uploads() {
   cudaStreamDestroy(stream_);
 }
 
-// The event is the last EndReading()'s; one that was never recorded holds up nothing.
+// The copy waits for the event of the last EndReading(). An event that was never recorded delays
+// nothing.
 void Uploads::Copy(std::byte* device, const std::byte* host, size_t bytes) {
   Check(cudaStreamWaitEvent(stream_, read_, 0), "cudaStreamWaitEvent");
   Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync");

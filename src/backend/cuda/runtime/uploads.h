@@ -1,5 +1,6 @@
-// Copies to a device beside its kernels: in a stream of their own, which events join to that of the
-// kernels. What Backend::Upload() and its neighbors promise (src/backend/backend.h).
+// Copies from the host to the device that overlap with kernels. They have a stream of their own,
+// and events order it with the stream of the kernels. The contract is that of Backend::Upload(),
+// WaitForUploads(), BeginReading() and EndReading() (src/backend/backend.h).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@ namespace carole::cuda {
 
 class Uploads {
  public:
+  // `kernels` is the stream of the kernels. It must outlive this object.
   explicit Uploads(CUstream_st* kernels);
   ~Uploads();
   Uploads(const Uploads&) = delete;
@@ -24,8 +26,8 @@ class Uploads {
  private:
   CUstream_st* const kernels_;
   CUstream_st* stream_ = nullptr;
-  CUevent_st* copied_ = nullptr;
-  CUevent_st* read_ = nullptr;
+  CUevent_st* copied_ = nullptr;  // after the last Copy()
+  CUevent_st* read_ = nullptr;    // at the last EndReading()
 };
 
 }  // namespace carole::cuda

@@ -1,9 +1,9 @@
 // Batch normalization fused with ReLU and residual add, on blocked and NHWC layouts.
 //
-// It is bound by memory: forward reads x twice (statistics, then result), backward reads dy and x
-// twice. The gradient of the residual is written over dy and dx over x, so that stores hit lines
-// that the loads have brought. Sums are made for each piece of a fixed grid and joined in a fixed
-// order: results do not depend on timing.
+// It is bound by memory bandwidth: forward reads x twice (for the statistics, then for the result),
+// backward reads dy and x twice. The gradient of the residual overwrites dy, and dx overwrites x,
+// so that stores hit cache lines that the loads have just brought. Partial sums are made for each
+// piece of a fixed grid and merged in a fixed order, so results do not depend on timing.
 
 #include <algorithm>
 #include <cmath>
@@ -17,10 +17,10 @@
 namespace carole::onednn {
 namespace {
 
-using In = BatchNormPlaces;
-using Back = BatchNormBackwardPlaces;
+using In = BatchNormIndices;
+using Back = BatchNormBackwardIndices;
 
-// Planes cut into pieces: small enough for the cache, the grain of the work.
+// Planes cut into pieces of pixels that fit into the cache. A piece of a plane is the unit of work.
 struct Grid : Planes {
   Grid(const Shape& shape, const Layout& layout) : Planes(shape, layout) {
     piece = std::clamp<int64_t>(16384 / lanes, 32, 1024);
@@ -28,11 +28,12 @@ struct Grid : Planes {
   }
 
   int64_t units() const { return images * blocks * pieces; }
-  int64_t rows() const { return images * pieces; }  // partial sums for each channel
+  int64_t rows() const { return images * pieces; }  // number of partial sums for each channel
 
   int64_t piece, pieces;
 };
 
+// One piece of one plane.
 struct Unit {
   Unit(const Grid& g, int64_t unit) {
     const int64_t p = unit % g.pieces, block = unit / g.pieces % g.blocks;
@@ -51,12 +52,13 @@ class BatchNormKernel : public Kernel {
  public:
   BatchNormKernel(const OpSpec& spec, int activation, int threads)
       : attributes_(spec.attributes_as<BatchNormAttributes>()),
-        top_(static_cast<float>(ReluTop(attributes_.ceiling))),
+        top_(static_cast<float>(ReluUpperBound(attributes_.ceiling))),
         grid_(spec.inputs[activation].shape, KnownLayout(spec.inputs[activation])),
         threads_(threads) {
     const Shape& shape = spec.inputs[activation].shape;
     const Layout layout = KnownLayout(spec.inputs[activation]);
-    // A (C) tensor never has the activation's rank, 2 at least. A gradient may have more channels.
+    // Tensors of the activation's rank are activations: tensors (C) have rank 1, the activation has
+    // rank 2 or 4. A gradient may have more channels than x.
     auto choose = [&](const TensorSpec& t) {
       if (!t.present || t.shape.rank() != shape.rank()) return Layout::RowMajor();
       return t.shape == shape ? layout : LayoutLike(t.shape, layout);
@@ -73,23 +75,26 @@ class BatchNormKernel : public Kernel {
  protected:
   static constexpr int kChannelArrays = 8;
 
-  // Of a parameter or statistic; of an activation, which is stored as T. nullptr: absent.
+  // The elements of input or output number `index`, or nullptr if it is absent. T is float for
+  // parameters and statistics, and the storage type for activations.
   template <typename T = float>
-  T* in(int place) const {
-    return memory_.inputs[place].data ? memory_.inputs[place].as<T>() : nullptr;
+  T* in(int index) const {
+    return memory_.inputs[index].data ? memory_.inputs[index].as<T>() : nullptr;
   }
   template <typename T = float>
-  T* out(int place) const {
-    return memory_.outputs[place].data ? memory_.outputs[place].as<T>() : nullptr;
+  T* out(int index) const {
+    return memory_.outputs[index].data ? memory_.outputs[index].as<T>() : nullptr;
   }
 
-  // Partial sums of row r, quantity 0 or 1; and arrays of one value for each (padded) channel.
+  // The workspace holds, in this order: two partial sums (quantity 0 and 1) for each row and
+  // channel; kChannelArrays arrays with one value for each channel; the doubles of Sums(). Channels
+  // include padding.
   float* Partial(int quantity, int64_t row) const {
     return reinterpret_cast<float*>(memory_.workspace) +
            (quantity * grid_.rows() + row) * grid_.padded_channels();
   }
   float* Channels(int array) const { return Partial(2, 0) + array * grid_.padded_channels(); }
-  // Behind them, at a multiple of 8 bytes as the arrays are even in number.
+  // Aligned to 8 bytes, because the number of arrays before it is even.
   ChannelSums Sums() const {
     static_assert(kChannelArrays % 2 == 0);
     return {reinterpret_cast<double*>(Channels(kChannelArrays)), grid_.channels};
@@ -115,7 +120,7 @@ class BatchNormKernel : public Kernel {
   }
 
   BatchNormAttributes attributes_;
-  float top_;  // of the ReLU
+  float top_;  // upper bound of the ReLU
   Grid grid_;
   int threads_;
   KernelMemory memory_;
@@ -143,12 +148,13 @@ class BatchNorm : public BatchNormKernel {
     }
     const ChannelSums moments = Sums();
     if (attributes_.training) {
-      ForChannels([&](int64_t c) { Join(c, valid, moments); });
+      ForChannels([&](int64_t c) { MergeMoments(c, valid, moments); });
       moments.count() = static_cast<double>(valid * grid_.pixels);
-      if (context.sum_over_ranks) JoinMomentsOfRanks(context, moments);
+      if (context.sum_over_ranks) CombineMomentsOverRanks(context, moments);
     }
     ForChannels([&](int64_t c) {
-      const auto [mean, rstd] = attributes_.training ? Settle(c, moments) : Moving(c);
+      const auto [mean, rstd] =
+          attributes_.training ? SaveStatistics(c, moments) : MovingStatistics(c);
       const double gamma = in(In::kGamma) ? in(In::kGamma)[c] : 1.0;
       scale[c] = static_cast<float>(gamma * rstd);
       shift[c] = static_cast<float>((in(In::kBeta) ? in(In::kBeta)[c] : 0.0) - mean * gamma * rstd);
@@ -162,8 +168,8 @@ class BatchNorm : public BatchNormKernel {
   }
 
  private:
-  // Joins the pieces' moments (Chan, Golub & LeVeque 1979).
-  void Join(int64_t c, int64_t valid, const ChannelSums& moments) const {
+  // Merges the moments of the pieces (Chan, Golub & LeVeque 1979).
+  void MergeMoments(int64_t c, int64_t valid, const ChannelSums& moments) const {
     double n = 0, mean = 0, m2 = 0;
     for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
       const int64_t p = row % grid_.pieces;
@@ -178,12 +184,12 @@ class BatchNorm : public BatchNormKernel {
     moments.second(c) = m2;
   }
 
-  // Saves the statistics and moves the moving ones.
-  std::pair<double, double> Settle(int64_t c, const ChannelSums& moments) const {
+  // Writes mean and rstd and updates the moving statistics. Returns mean and rstd.
+  std::pair<double, double> SaveStatistics(int64_t c, const ChannelSums& moments) const {
     const double n = moments.count(), mean = moments.first(c), m2 = moments.second(c);
     const double variance = m2 / n, rstd = 1.0 / std::sqrt(variance + attributes_.epsilon);
-    // The rounded values are used from here on: backward computes the ReLU's mask from them again,
-    // bit for bit.
+    // Use the rounded values from here on. Backward recomputes the ReLU's mask from them and has to
+    // get the same bits.
     const float saved_mean = out(In::kMean)[c] = static_cast<float>(mean);
     const float saved_rstd = out(In::kRstd)[c] = static_cast<float>(rstd);
     const double rate = 1.0 - attributes_.decay, unbiased = n > 1 ? m2 / (n - 1) : variance;
@@ -193,7 +199,7 @@ class BatchNorm : public BatchNormKernel {
     return {saved_mean, saved_rstd};
   }
 
-  std::pair<double, double> Moving(int64_t c) const {
+  std::pair<double, double> MovingStatistics(int64_t c) const {
     return {in(In::kMovingMean)[c],
             1.0 / std::sqrt(in(In::kMovingVariance)[c] + attributes_.epsilon)};
   }
@@ -216,7 +222,7 @@ class BatchNormBackward : public BatchNormKernel {
     float *mean = Channels(0), *a = Channels(1), *k1 = Channels(2), *k2 = Channels(3),
           *scale = Channels(4), *shift = Channels(5), *zero = Channels(6);
     std::fill_n(mean, 7 * grid_.padded_channels(), 0.f);
-    const bool again = attributes_.relu && in<T>(Back::kY) == nullptr;
+    const bool recomputes_y = attributes_.relu && in<T>(Back::kY) == nullptr;
     for (int64_t c = 0; c < grid_.channels; ++c) {
       const double gamma = in(Back::kGamma) ? in(Back::kGamma)[c] : 1.0, rstd = in(Back::kRstd)[c];
       mean[c] = in(Back::kMean)[c];
@@ -227,7 +233,7 @@ class BatchNormBackward : public BatchNormKernel {
     }
     auto mask_at = [&](const Unit& u) {
       ReluMask<T> mask{.top = top_};
-      if (again) {
+      if (recomputes_y) {
         mask.scale = scale + u.channel;
         mask.shift = shift + u.channel;
       } else if (attributes_.relu) {
@@ -235,13 +241,13 @@ class BatchNormBackward : public BatchNormKernel {
       }
       return mask;
     };
-    T* masked = out<T>(Back::kDresidual);
+    T* masked_dy = out<T>(Back::kDresidual);
     const T *dy2 = in<T>(Back::kDy2), *addend = in<T>(Back::kAddend);
     ForUnits(grid_.images, [&](const Unit& u) {
-      Vectors<T>().backward_sums(ArrivingAt(u), dy_.lanes, dy2 ? dy2 + u.offset : nullptr,
+      Vectors<T>().backward_sums(DyAt(u), dy_.lanes, dy2 ? dy2 + u.offset : nullptr,
                                  in<T>(Back::kX) + u.offset, mask_at(u), mean + u.channel, u.plane,
                                  Partial(0, u.row) + u.channel, Partial(1, u.row) + u.channel,
-                                 masked ? masked + u.offset : nullptr);
+                                 masked_dy ? masked_dy + u.offset : nullptr);
     });
     const ChannelSums sums = Sums();
     ForChannels([&](int64_t c) { SumChannel(c, valid, sums); });
@@ -253,20 +259,21 @@ class BatchNormBackward : public BatchNormKernel {
       k2[c] = static_cast<float>(sums.second(c) * rstd * rstd / n);
     }
     ForUnits(grid_.images, [&](const Unit& u) {
-      const bool counts =
-          u.image < valid;  // rows that had no part in the statistics get no part of their gradient
-      // Where the masked gradient was stored, it needs no mask any more.
+      // Rows that had no part in the statistics get no part of the statistics' gradient.
+      const bool is_valid = u.image < valid;
+      // If the first pass has stored the masked gradient, this pass needs no mask.
       Vectors<T>().backward_data(
-          masked ? masked + u.offset : ArrivingAt(u), masked ? grid_.lanes : dy_.lanes,
-          in<T>(Back::kX) + u.offset, masked ? ReluMask<T>{} : mask_at(u), mean + u.channel,
-          a + u.channel, (counts ? k1 : zero) + u.channel, (counts ? k2 : zero) + u.channel,
+          masked_dy ? masked_dy + u.offset : DyAt(u), masked_dy ? grid_.lanes : dy_.lanes,
+          in<T>(Back::kX) + u.offset, masked_dy ? ReluMask<T>{} : mask_at(u), mean + u.channel,
+          a + u.channel, (is_valid ? k1 : zero) + u.channel, (is_valid ? k2 : zero) + u.channel,
           addend ? addend + u.offset : nullptr, u.plane, out<T>(Back::kDx) + u.offset);
     });
   }
 
  private:
-  // Of dy. Where its pixels hold all channels, so do x's; else both lie in blocks of so many lanes.
-  const T* ArrivingAt(const Unit& u) const {
+  // The elements of dy for this unit. dy and x have the same kind of layout. Either a pixel holds
+  // all channels in both, or both have blocks with the same number of lanes.
+  const T* DyAt(const Unit& u) const {
     const int64_t channel = attributes_.dy_begin + u.channel;
     return in<T>(Back::kDy) + dy_.Offset(u.image, channel / dy_.lanes) + u.pixel * dy_.lanes +
            channel % dy_.lanes;

@@ -1,5 +1,6 @@
-// Concatenation along channels, and slices of them, between any two known layouts: where blocks
-// match, whole planes are copied; elsewhere the lanes that two blocks share.
+// Concatenation along channels and slices of channels, between any two layouts that Planes knows.
+// Whole planes are copied if the blocks of input and output coincide, else the lanes that two
+// blocks share.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +15,7 @@ template <typename T>
 class ChannelCopy : public Kernel {
  public:
   ChannelCopy(const OpSpec& spec, int threads) : threads_(threads) {
-    // Blocks, where any input has them, are what the neighbors want.
+    // Takes a blocked layout if any input has one, because the adjacent nodes prefer it too.
     Layout like;
     for (const TensorSpec& t : spec.inputs) {
       input_layouts_.push_back(KnownLayout(t));
@@ -47,9 +48,10 @@ class ChannelCopy : public Kernel {
   }
 
  private:
-  static constexpr int64_t kPiece = 1024;  // pixels of a task
+  static constexpr int64_t kPiece = 1024;  // pixels in a task
 
-  // Channels that lie side by side in a block of an input and in one of the output.
+  // A range of channels that is contiguous both in one block of an input and in one block of the
+  // output.
   struct Span {
     size_t input;
     int64_t from_block, from_lane, to_block, to_lane, lanes;
@@ -85,7 +87,7 @@ class ChannelCopy : public Kernel {
     }
   }
 
-  // The lanes behind the last channel of the output.
+  // Sets the lanes after the output's last channel to 0.
   void ClearPadding() const {
     const int64_t used = to_.channels - (to_.blocks - 1) * to_.lanes;
     if (used == to_.lanes) return;

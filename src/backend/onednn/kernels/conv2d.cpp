@@ -1,5 +1,5 @@
-// Convolutions, in fp32 or with bf16 operands and fp32 sums: every tensor's layout is left to
-// oneDNN, so activations stay in its blocked layouts from layer to layer.
+// Convolutions, in fp32 or with bf16 factors and fp32 sums. oneDNN chooses the layout of every
+// tensor, so activations stay in its blocked layouts from layer to layer.
 #include "src/backend/onednn/kernels/onednn.h"
 
 namespace carole::onednn {
@@ -24,7 +24,7 @@ Md AnyFilter(const TensorSpec& w, int64_t groups) { return AnyFilter(w, w.dtype,
 
 constexpr int kArgResidual = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1;
 
-// The forward descriptor, also the hint that backward primitives want.
+// The forward descriptor, which is also the hint for backward primitives.
 d::convolution_forward::primitive_desc ForwardDesc(const Md& x, const Md& w, const Md& bias,
                                                    const Md& y, const Conv2dAttributes& a,
                                                    const Md& residual = {}) {
@@ -43,20 +43,20 @@ Md BiasMd(const TensorSpec& bias) {
   return bias.present ? Md(Dims(bias.shape), d::memory::data_type::f32, Tag::a) : Md();
 }
 
-// What an activation should look like: oneDNN's choice, but plain where the map is one pixel, since
-// there blocks only pad.
-Md Wanted(const TensorSpec& t) {
+// The preferred layout of an activation: plain if it has one pixel, since blocks would only add
+// padding, else oneDNN's choice.
+Md PreferredMd(const TensorSpec& t) {
   const bool pixel = t.shape[2] == 1 && t.shape[3] == 1;
   return pixel ? Md(Dims(t.shape), DataType(t.dtype), Tag::nhwc) : AnyMd(t);
 }
 
-// `like` if that is blocked by channels: then this tensor in the same blocks. Left to itself, the
-// library takes NHWC for a strided gradient between blocked neighbors, and two reorders cost more
-// than that kernel gains.
+// This tensor in the same blocks of channels as `like`, or in its preferred layout if `like` has no
+// blocks. Without this, oneDNN chooses NHWC for a strided gradient between nodes in blocked
+// layouts, and the two reorders cost more than its kernel gains.
 Md BlockedLike(const TensorSpec& t, const Layout& like) {
   const auto* layout = dynamic_cast<const MdLayout*>(like.opaque());
   const int64_t block = layout == nullptr ? 0 : ChannelBlockOf(layout->md());
-  return block == 0 ? Wanted(t) : InChannelBlocks(t.shape, DataType(t.dtype), block);
+  return block == 0 ? PreferredMd(t) : InChannelBlocks(t.shape, DataType(t.dtype), block);
 }
 
 class Conv2d : public PrimitiveKernel {
@@ -64,8 +64,8 @@ class Conv2d : public PrimitiveKernel {
   Conv2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
     const bool adds = IsPresent(spec.inputs, 3);
-    const auto pd = ForwardDesc(Wanted(spec.inputs[0]), AnyFilter(spec.inputs[1], a.groups),
-                                BiasMd(spec.inputs[2]), Wanted(spec.outputs[0]), a,
+    const auto pd = ForwardDesc(PreferredMd(spec.inputs[0]), AnyFilter(spec.inputs[1], a.groups),
+                                BiasMd(spec.inputs[2]), PreferredMd(spec.outputs[0]), a,
                                 adds ? AnyMd(spec.inputs[3]) : Md());
     SetPrimitive(d::convolution_forward(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
@@ -99,10 +99,10 @@ class Conv2dBackwardFilter : public PrimitiveKernel {
   Conv2dBackwardFilter(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
     const Geometry g(a);
-    const Md x = Wanted(spec.inputs[0]);
+    const Md x = PreferredMd(spec.inputs[0]);
     const Md dw = AnyFilter(spec.outputs[0], a.groups), db = BiasMd(spec.outputs[1]),
-             dy = Wanted(spec.inputs[1]);
-    // The gradient is fp32 whatever the filter was.
+             dy = PreferredMd(spec.inputs[1]);
+    // The gradient dw is fp32, but the forward hint needs the filter in the type of x.
     const Md w = AnyFilter(spec.outputs[0], spec.inputs[0].dtype, a.groups);
     const d::convolution_backward_weights::primitive_desc pd(
         Engine(), d::algorithm::convolution_direct, x, dw, db, dy, g.strides, g.dilates, g.before,
@@ -126,7 +126,7 @@ std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) 
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
-  if (WantsOwnDepthwise(spec)) return MakeDepthwiseBackwardFilter(spec, threads);
+  if (UsesOwnDepthwise(spec)) return MakeDepthwiseBackwardFilter(spec, threads);
   return std::make_unique<Conv2dBackwardFilter>(spec, threads);
 }
 

@@ -1,5 +1,6 @@
-// The filter gradient of depthwise convolutions with windows larger than 3x3: there oneDNN 3.2
-// falls back to a matrix product for each channel, ten times slower and in row-major order.
+// The filter gradient of depthwise convolutions with windows larger than 3x3. For these, oneDNN 3.2
+// falls back to a matrix product for each channel, which is ten times slower and wants row-major
+// order.
 #include <algorithm>
 
 #include "src/backend/onednn/kernels/planes.h"
@@ -8,7 +9,7 @@
 namespace carole::onednn {
 namespace {
 
-// x, dy -> dw (C,1,R,S) in TensorFlow's order, taps x channels.
+// x, dy -> dw (C,1,R,S), in TensorFlow's order (taps, channels) in memory.
 template <typename T>
 class DepthwiseBackwardFilter : public Kernel {
  public:
@@ -53,7 +54,7 @@ class DepthwiseBackwardFilter : public Kernel {
  private:
   int64_t PartSize() const { return window_.r * window_.s * x_.lanes; }
 
-  // In the order of the images, so that threads change nothing.
+  // Sums in the order of the images, so that the number of threads changes nothing.
   void SumOverImages(const float* parts) const {
     float* dw = memory_.outputs[0].as<float>();
 #pragma omp parallel for num_threads(threads_) schedule(static)
@@ -76,7 +77,7 @@ class DepthwiseBackwardFilter : public Kernel {
 
 }  // namespace
 
-bool WantsOwnDepthwise(const OpSpec& spec) {
+bool UsesOwnDepthwise(const OpSpec& spec) {
   const auto& a = spec.attributes_as<Conv2dAttributes>();
   const Shape& w = spec.outputs[0].shape;
   const bool depthwise = a.groups == w[0] && w[1] == 1 && spec.inputs[0].shape[1] == w[0];

@@ -1,5 +1,5 @@
-// Element by element, in whatever layout the first tensor has: activations and their gradients,
-// sums, dropout.
+// Element-wise operations: activations and their gradients, sums, dropout. They work in any layout
+// that all their tensors have.
 #include <algorithm>
 
 #include "src/backend/dropout_mask.h"
@@ -67,10 +67,12 @@ class Elementwise : public Kernel {
   }
 
  private:
-  // A blocked layout, where any tensor has one, spares the others a reorder back to plain.
+  // Takes the blocked layout if any input has one. The others are then reordered to it, and the
+  // result need not be reordered back from plain.
   static Layout ChooseLayout(const OpSpec& spec) {
     const Layout plain = Layout::PlainActivation(spec.outputs[0].shape);
-    // Padding must stay 0, which this gate would make 1/2; its maps are one pixel, so plain anyway.
+    // The hard sigmoid of 0 is 1/2, but padding channels must stay 0. A plain layout has none. This
+    // costs nothing: the gate's activations have one pixel, so they are plain anyway.
     const auto* hard = std::get_if<HardActivationAttributes>(&spec.attributes);
     if (hard && !hard->swish) return plain;
     for (const TensorSpec& t : spec.inputs) {
@@ -87,7 +89,8 @@ class Elementwise : public Kernel {
   KernelMemory memory_;
 };
 
-// The mask is keyed by the element's place in NHWC order (dropout_mask.h), so the layout is plain.
+// The mask depends on the index of each element in NHWC order (dropout_mask.h), so the layout is
+// plain.
 template <typename T>
 class Dropout : public Kernel {
  public:
@@ -120,7 +123,8 @@ class Dropout : public Kernel {
   KernelMemory memory_;
 };
 
-// A row is one stretch of memory in every known layout.
+// Drop path: drops whole rows of the batch. A row is one contiguous range of memory in every layout
+// that KnownLayout() returns.
 template <typename T>
 class DropPath : public Kernel {
  public:
@@ -155,7 +159,7 @@ class DropPath : public Kernel {
  private:
   DropoutAttributes attributes_;
   int threads_;
-  int64_t row_;  // elements, padding included
+  int64_t row_;  // elements of one row, including padding
   KernelMemory memory_;
 };
 

@@ -1,4 +1,4 @@
-// Fully connected layers: oneDNN's inner product.
+// Fully connected layers, as oneDNN's inner product.
 #include "src/backend/onednn/kernels/onednn.h"
 
 namespace carole::onednn {
@@ -55,7 +55,7 @@ class LinearBackwardFilter : public PrimitiveKernel {
   LinearBackwardFilter(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const Md x = Plain(spec.inputs[0]), dw = AnyMd(spec.outputs[0]), db = BiasMd(spec.outputs[1]),
              dy = Plain(spec.inputs[1]);
-    // The gradient is fp32 whatever the matrix was.
+    // The gradient dw is fp32, but the forward hint needs the matrix in the type of x.
     const Md w = AnyMd({.shape = spec.outputs[0].shape, .dtype = spec.inputs[0].dtype});
     const d::inner_product_backward_weights::primitive_desc pd(
         Engine(), x, dw, db, dy, ForwardDesc(x, w, db, dy, false), UserScratchpad());

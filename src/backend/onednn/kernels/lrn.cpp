@@ -1,6 +1,6 @@
-// Local response normalization in NHWC, where a pixel's channels are neighbors. (oneDNN's own
-// wants a workspace between forward and backward, and blocked layouts that only nets without LRN
-// profit from.)
+// Local response normalization in NHWC, where the channels of a pixel are adjacent. oneDNN's own
+// kernel is not used. It needs a workspace from forward to backward, and blocked layouts, from
+// which only nets without LRN profit.
 #include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/onednn/vector/vector.h"
 

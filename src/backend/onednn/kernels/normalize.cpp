@@ -1,4 +1,4 @@
-// Pixels to what nets take.
+// Converts pixels (bytes) to the numbers that nets take as input.
 #include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/plain_kernel.h"
 
@@ -32,7 +32,7 @@ class Normalize : public PlainKernel {
       y[i] = static_cast<T>((static_cast<float>(x[i]) - subtract_[i]) * multiply_);
   }
 
-  std::vector<float> subtract_;  // of each value of a row
+  std::vector<float> subtract_;  // one number for each value of a row of pixels
   const float multiply_;
   const int threads_;
 };

@@ -21,7 +21,8 @@ bool MdLayout::Equals(const OpaqueLayout& other) const {
   return o != nullptr && md_ == o->md_;
 }
 
-// The blocks, outer dimensions as letters: "aBcd16b" is nChw16c.
+// The name in oneDNN's notation: dimensions as letters from the outermost on, blocked ones in upper
+// case, then the blocks. "aBcd16b" is nChw16c.
 std::string MdLayout::Name() const {
   const auto strides = md_.get_strides();
   const auto blocks = md_.get_inner_blks();
@@ -106,8 +107,8 @@ Layout ToLayout(const Md& md, const Shape& shape) {
       if (ToMd({.shape = shape, .dtype = dtype, .layout = plain}) == md) return plain;
     }
   }
-  // One pixel in unpadded blocks of channels is plain after all; but not a pool's argmax in bytes,
-  // of which nothing else can be made.
+  // For a single pixel, blocks of channels without padding are the same as NHWC. The argmax of a
+  // pool (in bytes) stays opaque, because it cannot be reordered.
   const bool pixel = shape.rank() == 4 && shape[2] == 1 && shape[3] == 1 && type == DataType(dtype);
   if (pixel && md.get_padded_dims() == md.get_dims() && ChannelBlockOf(md) != 0)
     return Layout::Nhwc();
@@ -132,14 +133,14 @@ void PrimitiveKernel::SetPrimitive(dnnl::primitive primitive, const Md& scratchp
   workspace_bytes_ = scratchpad.get_size();
 }
 
-void PrimitiveKernel::Input(int place, int argument, const Md& md) {
-  input_layouts_[place] = ToLayout(md, spec_.inputs[place].shape);
-  slots_.push_back({false, place, argument, md});
+void PrimitiveKernel::Input(int index, int argument, const Md& md) {
+  input_layouts_[index] = ToLayout(md, spec_.inputs[index].shape);
+  slots_.push_back({false, index, argument, md});
 }
 
-void PrimitiveKernel::Output(int place, int argument, const Md& md) {
-  output_layouts_[place] = ToLayout(md, spec_.outputs[place].shape);
-  slots_.push_back({true, place, argument, md});
+void PrimitiveKernel::Output(int index, int argument, const Md& md) {
+  output_layouts_[index] = ToLayout(md, spec_.outputs[index].shape);
+  slots_.push_back({true, index, argument, md});
 }
 
 void PrimitiveKernel::AddArgument(int argument, const Md& md, std::byte* data) {
@@ -152,7 +153,7 @@ void PrimitiveKernel::Bind(const KernelMemory& memory) {
   arguments_.clear();
   for (const Slot& slot : slots_) {
     AddArgument(slot.argument, slot.md,
-                (slot.output ? memory.outputs : memory.inputs)[slot.place].data);
+                (slot.output ? memory.outputs : memory.inputs)[slot.index].data);
   }
   if (workspace_bytes_ > 0) AddArgument(DNNL_ARG_SCRATCHPAD, scratchpad_, memory.workspace);
 }

@@ -1,5 +1,6 @@
-// What the oneDNN kernels share: layouts as memory descriptors, and a kernel that runs one
-// primitive. Private to this folder: the only place for dnnl.hpp.
+// Shared by all oneDNN kernels: layouts as oneDNN memory descriptors (Md), the base class of
+// kernels that run one oneDNN primitive, and the factories of all kernels. Private to the oneDNN
+// backend; dnnl.hpp is included nowhere else.
 #pragma once
 
 #include <dnnl.hpp>
@@ -15,8 +16,8 @@ namespace carole::onednn {
 using Md = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 
-// A layout chosen by oneDNN. Filters of grouped convolutions are described with five dimensions
-// (groups, K/groups, C/groups, R, S) though their Shape has four.
+// A layout that oneDNN chose. For filters of grouped convolutions, oneDNN uses five dimensions
+// (groups, K/groups, C/groups, R, S), although their Shape has four.
 class MdLayout : public OpaqueLayout {
  public:
   explicit MdLayout(Md md) : md_(std::move(md)) {}
@@ -29,34 +30,39 @@ class MdLayout : public OpaqueLayout {
   Md md_;
 };
 
+// oneDNN's CPU engine.
 dnnl::engine& Engine();
 
-// Whether this CPU, or what ONEDNN_MAX_CPU_ISA leaves of it, has these instructions.
+// Whether this CPU has these instructions and ONEDNN_MAX_CPU_ISA does not exclude them.
 bool HasIsa(dnnl::cpu_isa isa);
 
 dnnl::memory::dims Dims(const Shape& shape);
 dnnl::memory::data_type DataType(DType dtype);
 
-// Maps (N,C,H,W) in blocks of channels (nChw16c, nChw8c), the library's favorite layouts: the
-// block it takes on this CPU, 16 or 8, or 0 where it takes plain layouts; such maps; and the block
-// of what this describes, 0 where that lies in another way.
+// oneDNN's preferred layouts of activations (N,C,H,W) are blocks of channels: nChw16c or nChw8c.
+// The block that oneDNN uses on this CPU: 16 or 8, or 0 if it uses plain layouts.
 int64_t ChannelBlock();
+// The descriptor of an activation in blocks of 16 or 8 channels.
 Md InChannelBlocks(const Shape& shape, dnnl::memory::data_type type, int64_t block);
+// The block of channels of this descriptor, or 0 if it has another layout.
 int64_t ChannelBlockOf(const Md& md);
 
-// The descriptor of a tensor that lies in `layout`; for kAny the one that lets a primitive choose.
+// The descriptor of a tensor in spec.layout. For layout Any, the descriptor lets the primitive
+// choose. Throws InternalError if another backend made the layout.
 Md ToMd(const TensorSpec& spec);
+// The descriptor that lets the primitive choose the layout.
 Md AnyMd(const TensorSpec& spec);
-// A filter seen with its groups apart: (groups, K/groups, C/groups, R, S).
+// The five-dimensional descriptor of a grouped filter: (groups, K/groups, C/groups, R, S).
 Md GroupedFilterMd(const TensorSpec& spec, int64_t groups);
 
-// The other way: plain layouts are recognized, everything else stays opaque.
+// The layout that a descriptor stands for. Plain layouts are recognized, all others are opaque.
 Layout ToLayout(const Md& md, const Shape& shape);
 
-// `{prop_kind, …}` primitives all want these.
+// Attributes of a primitive whose scratchpad is part of the kernel's workspace.
 dnnl::primitive_attr UserScratchpad();
 
-// A kernel that runs one primitive.
+// A kernel that runs one primitive. Constructors of derived classes call SetPrimitive(), and
+// Input() and Output() for each tensor that is present.
 class PrimitiveKernel : public Kernel {
  public:
   PrimitiveKernel(const OpSpec& spec, int threads);
@@ -65,13 +71,15 @@ class PrimitiveKernel : public Kernel {
 
  protected:
   void SetPrimitive(dnnl::primitive primitive, const Md& scratchpad);
-  void Input(int place, int argument, const Md& md);
-  void Output(int place, int argument, const Md& md);
+  // Passes input or output number `index` to the primitive as this argument (DNNL_ARG_…), in this
+  // layout.
+  void Input(int index, int argument, const Md& md);
+  void Output(int index, int argument, const Md& md);
 
  private:
   struct Slot {
     bool output;
-    int place;
+    int index;
     int argument;
     Md md;
   };
@@ -87,29 +95,30 @@ class PrimitiveKernel : public Kernel {
   dnnl::stream stream_;
 };
 
-// Makes K<float> or K<Bf16>, as the activations are stored.
+// Makes a K<Bf16> if the first input is bf16, else a K<float>.
 template <template <typename> class K>
 std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
   if (spec.inputs[0].dtype == DType::kBF16) return std::make_unique<K<Bf16>>(spec, threads);
   return std::make_unique<K<float>>(spec, threads);
 }
 
-// Makers, one for each family; each checks nothing that Supports() has checked already.
-using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
-KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
-// For filter gradients that the library has no fast primitive for.
-bool WantsOwnDepthwise(const OpSpec& spec);
-KernelMaker MakeDepthwiseBackwardFilter;
-KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
-KernelMaker MakeBatchNorm, MakeBatchNormBackward;
-KernelMaker MakeElementwise;  // activations, add, scale
-KernelMaker MakeDropout;
-KernelMaker MakeScaleChannels;  // and backward
-KernelMaker MakeChannelCopy;    // concat, slice
-KernelMaker MakePad2d, MakeNormalize;
-KernelMaker MakePool2d, MakePool2dBackward;
-KernelMaker MakeLrn;
-KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelMaker MakeReorder;
+// Functions that make the kernel for a spec. Backend::Supports() has checked the spec before. Throw
+// dnnl::error if oneDNN cannot make the primitive.
+using KernelFactory = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
+KernelFactory MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
+// Whether a filter gradient uses our own kernel (depthwise.cpp), because oneDNN has no fast one.
+bool UsesOwnDepthwise(const OpSpec& spec);
+KernelFactory MakeDepthwiseBackwardFilter;
+KernelFactory MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
+KernelFactory MakeBatchNorm, MakeBatchNormBackward;
+KernelFactory MakeElementwise;  // activations, add, scale
+KernelFactory MakeDropout;
+KernelFactory MakeScaleChannels;  // forward and backward
+KernelFactory MakeChannelCopy;    // concat, slice
+KernelFactory MakePad2d, MakeNormalize;
+KernelFactory MakePool2d, MakePool2dBackward;
+KernelFactory MakeLrn;
+KernelFactory MakeSoftmax, MakeSoftmaxCrossEntropy;
+KernelFactory MakeReorder;
 
 }  // namespace carole::onednn

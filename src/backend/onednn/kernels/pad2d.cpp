@@ -1,4 +1,4 @@
-// Zeros around an image, or pixels cut off, in the layout that the image has.
+// Adds zeros around an image, or removes pixels at its edges, in the image's own layout.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ class Pad2d : public Kernel {
       : pad_(spec.attributes_as<Pad2dAttributes>().padding), threads_(threads) {
     input_layouts_ = {KnownLayout(spec.inputs[0])};
     output_layouts_ = {LayoutLike(spec.outputs[0].shape, input_layouts_[0])};
-    // One pixel may be called plain on one side and blocked on the other: then both are plain.
+    // An image of one pixel is plain even if the other one is blocked: then both are plain.
     if (output_layouts_[0].is_plain()) input_layouts_ = {Layout::Nhwc()};
     from_ = Planes(spec.inputs[0].shape, input_layouts_[0]);
     to_ = Planes(spec.outputs[0].shape, output_layouts_[0]);
@@ -29,7 +29,7 @@ class Pad2d : public Kernel {
   }
 
  private:
-  // Row p of the output's plane: [zeros] pixels [zeros].
+  // Writes row p of a plane of the output: [zeros] pixels [zeros].
   void MakeRow(int64_t plane, int64_t p) const {
     const Shape &x = memory_.inputs[0].shape, &y = memory_.outputs[0].shape;
     const int64_t lanes = to_.lanes, h = p - pad_.top;

@@ -1,19 +1,21 @@
-// Activations as our own kernels see them: images x blocks of channels x pixels x lanes. Private to
-// this folder.
+// The view of activations that our own kernels use: images x blocks of channels x pixels x lanes.
+// Private to this folder.
 #pragma once
 
 #include "src/backend/onednn/kernels/onednn.h"
 
 namespace carole::onednn {
 
-// NHWC and (N,C): one block of C lanes. Blocked layouts: 16 or 8 lanes; those behind the last
-// channel are zero, which every kernel must keep so.
+// Sizes of an activation in one of the layouts that KnownLayout() returns. NHWC and (N,C) are one
+// block of C lanes. Blocked layouts have 16 or 8 lanes. The lanes after the last channel are
+// padding: they are 0, and every kernel must keep them 0. A plane is one block of channels of one
+// image.
 struct Planes {
   Planes() = default;
-  Planes(const Shape& shape, const Layout& layout);  // layout: a known one
+  Planes(const Shape& shape, const Layout& layout);
 
   int64_t padded_channels() const { return blocks * lanes; }
-  // Where a plane begins, in elements.
+  // The offset of a plane, in elements.
   int64_t Offset(int64_t image, int64_t block) const {
     return (image * blocks + block) * pixels * lanes;
   }
@@ -21,11 +23,12 @@ struct Planes {
   int64_t images = 0, channels = 0, pixels = 1, lanes = 0, blocks = 1;
 };
 
-// The tensor's layout if it is one that Planes knows, else the plain one: NHWC, row-major (N,C),
-// and channels blocked by 16 or 8.
+// The tensor's layout if Planes can describe it, else the plain one. Planes can describe NHWC,
+// row-major (N,C), and blocks of 16 or 8 channels.
 Layout KnownLayout(const TensorSpec& x);
 
-// `shape` in blocks of channels like those of another tensor; plain where that is plain.
+// The layout of a tensor of this shape that has the same blocks of channels as `like`. Plain if
+// `like` is plain.
 Layout LayoutLike(const Shape& shape, const Layout& like);
 
 }  // namespace carole::onednn

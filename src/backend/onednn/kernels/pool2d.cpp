@@ -1,4 +1,4 @@
-// Pooling in the layout that its input has.
+// Pooling, in the layout of the input.
 #include <vector>
 
 #include "src/backend/onednn/kernels/planes.h"
@@ -22,8 +22,8 @@ d::pooling_forward::primitive_desc ForwardDesc(const Md& x, const Md& y, const P
       {a.padding.top, a.padding.left}, {a.padding.bottom, a.padding.right}, UserScratchpad());
 }
 
-// Maps of this shape as those of `like`, or the places in them, lie: in blocks or plain, which
-// for CPUs without AVX2 may be channels first.
+// The descriptor of an activation `maps` in the same layout as `like`, which is another activation
+// or an argmax: blocked or plain. On CPUs without AVX2, plain may be channels first.
 Md MapsLike(const Md& like, const TensorSpec& maps) {
   const int64_t block = ChannelBlockOf(like);
   if (block != 0) return InChannelBlocks(maps.shape, DataType(maps.dtype), block);
@@ -49,7 +49,7 @@ class Pool2dBackward : public PrimitiveKernel {
   Pool2dBackward(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Pool2dAttributes>();
     const bool argmax = spec.inputs[1].present;
-    // The workspace of the forward primitive fixes the layout that backward must use.
+    // Backward must use the layout of the forward primitive's workspace, which is the argmax.
     const Md dy = argmax ? MapsLike(ToMd(spec.inputs[1]), spec.inputs[0]) : ToMd(spec.inputs[0]);
     const Md dx = AnyMd(spec.outputs[0]);
     const auto hint = ForwardDesc(MapsLike(dy, spec.outputs[0]), dy, a, true);
@@ -64,28 +64,30 @@ class Pool2dBackward : public PrimitiveKernel {
   }
 };
 
-bool IsAverageOfWholeMap(const OpSpec& spec) {
+// Whether this is the gradient of global average pooling.
+bool IsGlobalAverage(const OpSpec& spec) {
   const auto& a = spec.attributes_as<Pool2dAttributes>();
   const Shape& x = spec.outputs[0].shape;
   return a.mode == Pool2dAttributes::Mode::kAverage && a.padding == Padding{} &&
          a.window_h == x[2] && a.window_w == x[3];
 }
 
-// In blocks of channels where these are full, as the convolution below has it, else plain.
-Layout LayoutOfMap(const TensorSpec& dx) {
+// The layout of dx: blocks of channels if all blocks are full, which suits the convolution before
+// the pool, else plain.
+Layout LayoutOfDx(const TensorSpec& dx) {
   const int64_t block = ChannelBlock();
   if (block == 0 || dx.shape[1] % block != 0) return Layout::Nhwc();
   return ToLayout(InChannelBlocks(dx.shape, DataType(dx.dtype), block), dx.shape);
 }
 
-// Every pixel of dx is the one of dy divided by their number. The library's own takes a hundred
-// times as long.
+// The gradient of global average pooling: every pixel of dx is dy divided by the number of pixels.
+// oneDNN's own kernel takes a hundred times as long.
 template <typename T>
-class AverageOfWholeMapBackward : public Kernel {
+class GlobalAverageBackward : public Kernel {
  public:
-  AverageOfWholeMapBackward(const OpSpec& spec, int threads) : threads_(threads) {
+  GlobalAverageBackward(const OpSpec& spec, int threads) : threads_(threads) {
     input_layouts_.assign(spec.inputs.size(), Layout::Nhwc());
-    output_layouts_ = {LayoutOfMap(spec.outputs[0])};
+    output_layouts_ = {LayoutOfDx(spec.outputs[0])};
     dx_ = Planes(spec.outputs[0].shape, output_layouts_[0]);
     quotients_.resize(static_cast<size_t>(dx_.images * dx_.channels));
   }
@@ -119,7 +121,7 @@ std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads) {
-  if (IsAverageOfWholeMap(spec)) return MakeTyped<AverageOfWholeMapBackward>(spec, threads);
+  if (IsGlobalAverage(spec)) return MakeTyped<GlobalAverageBackward>(spec, threads);
   return std::make_unique<Pool2dBackward>(spec, threads);
 }
 

@@ -1,4 +1,4 @@
-// Copies from one layout to another.
+// Copies from one layout or type to another.
 
 #include "src/backend/onednn/kernels/onednn.h"
 
@@ -9,8 +9,8 @@ class Reorder : public PrimitiveKernel {
  public:
   Reorder(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     Md from = ToMd(spec.inputs[0]), to = ToMd(spec.outputs[0]);
-    // A grouped filter has one dimension more in the library's eyes: look at the plain side in the
-    // same way.
+    // oneDNN describes a grouped filter with one dimension more. The plain side needs the same
+    // number of dimensions.
     if (from.get_ndims() < to.get_ndims()) from = GroupedFilterMd(spec.inputs[0], to.get_dims()[0]);
     if (to.get_ndims() < from.get_ndims())
       to = GroupedFilterMd(spec.outputs[0], from.get_dims()[0]);

@@ -1,5 +1,5 @@
-// One factor for each channel of each image (squeeze-excite), in the layout of the map; the factors
-// are one pixel, so plain.
+// Multiplication by one factor for each channel of each image (squeeze-excite), in the layout of
+// the activation. The factors have one pixel, so they are plain.
 #include <algorithm>
 
 #include "src/backend/onednn/kernels/planes.h"
@@ -8,8 +8,8 @@
 namespace carole::onednn {
 namespace {
 
-// Forward: x, scale -> y. Backward: dy, x, scale -> [dx], [dscale]. The first input may become the
-// first output.
+// Forward: x, scale -> y. Backward: dy, x, scale -> [dx], [dscale]. The first output may overwrite
+// the first input.
 template <typename T>
 class ScaleChannels : public Kernel {
  public:
@@ -22,7 +22,7 @@ class ScaleChannels : public Kernel {
     input_layouts_.back() = Layout::Nhwc();
     output_layouts_.assign(spec.outputs.size(), layout);
     if (backward_) output_layouts_[1] = Layout::Nhwc();
-    // A row of zeros, then factors and sums of each plane.
+    // The workspace holds a row of zeros, then kArrays rows for the factors and sums of each plane.
     workspace_bytes_ =
         sizeof(float) *
         static_cast<size_t>(grid_.lanes * (1 + kArrays * grid_.images * grid_.blocks));
@@ -45,26 +45,26 @@ class ScaleChannels : public Kernel {
 
  private:
   static constexpr int kArrays = 3;
-  static constexpr int64_t kPiece = 512;  // pixels that are added up in fp32
+  static constexpr int64_t kPiece = 512;  // pixels that are summed before their sum joins the total
 
-  // Channels of a plane: all of its lanes but padding.
-  int64_t Used(int64_t plane) const {
+  // The number of channels of a plane: its lanes without padding.
+  int64_t ChannelsOf(int64_t plane) const {
     return std::min(grid_.lanes, grid_.channels - plane % grid_.blocks * grid_.lanes);
   }
-  // Where a plane's channels lie in (N,C).
-  int64_t Place(int64_t plane) const {
+  // The offset of a plane's channels in a tensor (N,C).
+  int64_t ChannelOffset(int64_t plane) const {
     return plane / grid_.blocks * grid_.channels + plane % grid_.blocks * grid_.lanes;
   }
 
   void Multiply(int64_t plane, const float* zeros, float* factors) const {
-    const T* scale = memory_.inputs.back().as<T>() + Place(plane);
-    std::fill(std::copy_n(scale, Used(plane), factors), factors + grid_.lanes, 0.f);
+    const T* scale = memory_.inputs.back().as<T>() + ChannelOffset(plane);
+    std::fill(std::copy_n(scale, ChannelsOf(plane), factors), factors + grid_.lanes, 0.f);
     const int64_t at = plane * grid_.pixels * grid_.lanes;
     Vectors<T>().normalize(memory_.inputs[0].as<T>() + at, nullptr, memory_.outputs[0].as<T>() + at,
                            {grid_.pixels, grid_.lanes, grid_.lanes}, factors, zeros, false, 0);
   }
 
-  // dscale = sum of dy * x, which is the second of batch norm's sums with mean 0.
+  // dscale = sum of dy * x, which is batch norm's sum_gx with mean 0.
   void Sum(int64_t plane, const float* zeros, float* scratch) const {
     float *unused = scratch, *part = scratch + grid_.lanes, *total = part + grid_.lanes;
     std::fill_n(total, grid_.lanes, 0.f);
@@ -76,7 +76,8 @@ class ScaleChannels : public Kernel {
                                  unused, part, nullptr);
       Vectors<float>().add(total, part, total, grid_.lanes);
     }
-    std::transform(total, total + Used(plane), memory_.outputs[1].as<T>() + Place(plane),
+    std::transform(total, total + ChannelsOf(plane),
+                   memory_.outputs[1].as<T>() + ChannelOffset(plane),
                    [](float sum) { return static_cast<T>(sum); });
   }
 

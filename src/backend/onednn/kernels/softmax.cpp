@@ -1,5 +1,5 @@
-// Softmax, and softmax with cross entropy and its gradient in one pass. Small tensors: sums in
-// double cost nothing.
+// Softmax, and softmax with cross entropy and its gradient in one pass. The tensors are small, so
+// summing in double costs nothing.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace carole::onednn {
 namespace {
 
-// The largest entry and the logarithm of the sum of exp(x - largest).
+// Returns the largest element and the logarithm of the sum of exp(x - largest).
 std::pair<double, double> LogSum(const float* x, int64_t count) {
   const double top = *std::max_element(x, x + count);
   double sum = 0;

@@ -1,5 +1,5 @@
-// Vectors of the compiler, and how they come from memory that holds float or Bf16. For sources that
-// carole_simd_source() compiles once for each x86-64 level, and with them only.
+// Vector types of the compiler, with loads from and stores to memory that holds float or Bf16. Only
+// for sources that carole_simd_source() compiles once for each x86-64 level.
 #pragma once
 
 #include <bit>
@@ -51,7 +51,7 @@ inline void Store(float* p, V v) {
 
 inline void Store(Bf16* p, float v) { *p = Bf16(v); }
 
-// As Bf16(float) does it.
+// Rounds as Bf16(float) does: to nearest even; NaN stays NaN.
 template <typename V>
 inline void Store(Bf16* p, V v) {
   constexpr int kLanes = sizeof(V) / sizeof(float);
@@ -62,6 +62,7 @@ inline void Store(Bf16* p, V v) {
   std::memcpy(p, &narrow, sizeof(narrow));
 }
 
+// max(v, 0)
 template <typename V>
 inline V Positive(V v) {
   return v < 0 ? V{} : v;  // NaN stays NaN

@@ -1,4 +1,4 @@
-// Picks vector.h's kernels for this CPU.
+// Picks the kernels of vector.h for this CPU.
 #include "src/backend/onednn/vector/vector.h"
 #include "src/core/simd.h"
 

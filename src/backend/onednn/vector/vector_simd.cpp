@@ -1,7 +1,7 @@
-// The vector kernels of vector.h; compiled once for each x86-64 level by carole_simd_source().
+// The vector kernels of vector.h, compiled once for each x86-64 level by carole_simd_source().
 //
-// Lanes are cut into pieces of 16, 8, 4 and 1 channels; each piece is a vector type of the
-// compiler, which keeps its accumulators in registers over all pixels.
+// The lanes of a plane are cut into pieces of 16, 8, 4 and 1 channels. Each piece is one vector of
+// the compiler. The loop over pixels is the inner one, so a piece's accumulators stay in registers.
 #include <cmath>
 #include <cstring>
 
@@ -11,20 +11,21 @@
 namespace carole::onednn::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-// Of a ReLU: v between 0 and top.
+// The result of a ReLU: v clamped to [0, top].
 template <typename V>
-inline V Clamped(V v, float top) {
+inline V ClampRelu(V v, float top) {
   const V floored = Positive(v);
   return floored > top ? V{} + top : floored;
 }
 
-// v where a ReLU gave `of` that is neither 0 nor its top, else 0.
+// v where the ReLU's result y lies between 0 and top, else 0.
 template <typename V>
-inline V Where(V of, float top, V v) {
-  return of > 0 ? (of < top ? v : V{}) : V{};
+inline V MaskedByRelu(V y, float top, V v) {
+  return y > 0 ? (y < top ? v : V{}) : V{};
 }
 
-// Calls f.operator()<16>(lane), then <8>, <4> and <1>, until all lanes are covered.
+// Calls f.operator()<kLanes>(first lane) with kLanes = 16, then 8, 4 and 1, until all lanes are
+// covered.
 template <typename F>
 inline void ForLanes(int64_t lanes, F f) {
   int64_t lane = 0;
@@ -38,7 +39,7 @@ template <typename T>
 void Moments(const T* x, Plane plane, float* mean, float* m2) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     const Vec<kLanes> pivot = Load<kLanes>(x + lane);
-    Vec<kLanes> s1[2] = {}, s2[2] = {};  // two chains hide the latency of the additions
+    Vec<kLanes> s1[2] = {}, s2[2] = {};  // two independent sums hide the latency of additions
     const T* p = x + lane;
     for (int64_t i = 0; i < plane.pixels; ++i, p += plane.stride) {
       const Vec<kLanes> d = Load<kLanes>(p) - pivot;
@@ -60,7 +61,7 @@ void NormalizeAs(const T* x, const T* residual, T* y, Plane plane, const float* 
     for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
       Vec<kLanes> v = Load<kLanes>(x + at) * a + b;
       if constexpr (kResidual) v += Load<kLanes>(residual + at);
-      if constexpr (kRelu) v = Clamped(v, top);
+      if constexpr (kRelu) v = ClampRelu(v, top);
       Store(y + at, v);
     }
   });
@@ -75,13 +76,13 @@ void Normalize(const T* x, const T* residual, T* y, Plane plane, const float* sc
   normalize(x, residual, y, plane, scale, shift, top);
 }
 
-enum class Mask { kNone, kFromY, kAgain };
+enum class Mask { kNone, kFromY, kRecomputed };
 
 template <Mask kMask, int kLanes, typename T>
 inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const ReluMask<T>& mask, int64_t at,
                           Vec<kLanes> scale, Vec<kLanes> shift) {
-  if constexpr (kMask == Mask::kFromY) return Where(Load<kLanes>(mask.y + at), mask.top, dy);
-  if constexpr (kMask == Mask::kAgain) return Where(x * scale + shift, mask.top, dy);
+  if constexpr (kMask == Mask::kFromY) return MaskedByRelu(Load<kLanes>(mask.y + at), mask.top, dy);
+  if constexpr (kMask == Mask::kRecomputed) return MaskedByRelu(x * scale + shift, mask.top, dy);
   return dy;
 }
 
@@ -92,7 +93,7 @@ void BackwardSumsAs(const T* dy, int64_t dy_stride, const T* dy2, const T* x, Re
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane);
     V scale{}, shift{};
-    if constexpr (kMask == Mask::kAgain) {
+    if constexpr (kMask == Mask::kRecomputed) {
       scale = Load<kLanes>(mask.scale + lane);
       shift = Load<kLanes>(mask.shift + lane);
     }
@@ -100,9 +101,9 @@ void BackwardSumsAs(const T* dy, int64_t dy_stride, const T* dy2, const T* x, Re
     const T* from = dy + lane;
     for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride, from += dy_stride) {
       const V v = Load<kLanes>(x + at);
-      V arriving = Load<kLanes>(from);
-      if constexpr (kTwo) arriving += Load<kLanes>(dy2 + at);
-      const V g = Masked<kMask, kLanes>(arriving, v, mask, at, scale, shift);
+      V unmasked = Load<kLanes>(from);
+      if constexpr (kTwo) unmasked += Load<kLanes>(dy2 + at);
+      const V g = Masked<kMask, kLanes>(unmasked, v, mask, at, scale, shift);
       if constexpr (kStore) Store(masked_dy + at, g);
       s1[i & 1] += g;
       s2[i & 1] += g * (v - m);
@@ -112,11 +113,11 @@ void BackwardSumsAs(const T* dy, int64_t dy_stride, const T* dy2, const T* x, Re
   });
 }
 
-// Calls f.operator()<Mask>().
+// Calls f.operator()<kMask>() for the kind of this mask.
 template <typename T, typename F>
 void WithMask(const ReluMask<T>& mask, F f) {
   if (mask.y != nullptr) return f.template operator()<Mask::kFromY>();
-  if (mask.scale != nullptr) return f.template operator()<Mask::kAgain>();
+  if (mask.scale != nullptr) return f.template operator()<Mask::kRecomputed>();
   f.template operator()<Mask::kNone>();
 }
 
@@ -140,7 +141,7 @@ void BackwardDataAs(const T* dy, int64_t dy_stride, const T* x, ReluMask<T> mask
     const V m = Load<kLanes>(mean + lane), va = Load<kLanes>(a + lane);
     const V v1 = Load<kLanes>(k1 + lane), v2 = Load<kLanes>(k2 + lane);
     V scale{}, shift{};
-    if constexpr (kMask == Mask::kAgain) {
+    if constexpr (kMask == Mask::kRecomputed) {
       scale = Load<kLanes>(mask.scale + lane);
       shift = Load<kLanes>(mask.shift + lane);
     }
@@ -228,7 +229,8 @@ void ScaledAdd(const T* a, const T* b, T* y, int64_t count, float factor) {
   for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(a[i] + factor * b[i]);
 }
 
-// The results [begin, end) along one side that see a pixel of the image through tap `tap`.
+// The range [begin, end) of results along one dimension that read a pixel of the image (not
+// padding) through tap `tap`.
 struct Range {
   Range(int64_t image, int64_t results, int64_t stride, int64_t before, int64_t tap) {
     begin = tap < before ? (before - tap + stride - 1) / stride : 0;
@@ -246,7 +248,7 @@ void DepthwiseFilter(const T* x, const T* dy, const DepthwiseWindow& w, float* d
       const Range rows(w.height, w.p, w.stride_h, w.top, r);
       for (int64_t s = 0; s < w.s; ++s) {
         const Range columns(w.width, w.q, w.stride_w, w.left, s);
-        Vec<kLanes> sum[4] = {};  // four chains hide the latency of the additions
+        Vec<kLanes> sum[4] = {};  // four independent sums hide the latency of additions
         for (int64_t p = rows.begin; p < rows.end; ++p) {
           const int64_t h = p * w.stride_h + r - w.top, first = s - w.left;
           const T* from = x + (h * w.width + first) * w.lanes + lane;
@@ -262,7 +264,8 @@ void DepthwiseFilter(const T* x, const T* dy, const DepthwiseWindow& w, float* d
   });
 }
 
-// Many lanes: pixel by pixel, as they lie. Few: the same lanes of all pixels, in registers.
+// Copies many lanes with one memcpy for each pixel. Copies few lanes with vector loads and stores,
+// the same lanes of all pixels at a time.
 template <typename T>
 void CopyLanes(const T* from, int64_t from_stride, T* to, Plane plane) {
   if (plane.lanes > 32) {
@@ -281,7 +284,7 @@ void Add(const T* a, const T* b, T* sum, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<T>(a[i] + b[i]);
 }
 
-// Sixteen blocks of Philox4x32-10 at once: words[w][j] is word w of block first_block + j.
+// Computes 16 blocks of Philox4x32-10 at once: words[w][j] is word w of block first_block + j.
 void PhiloxBlocks(const DropoutWords& w, uint64_t first_block, uint32_t words[4][16]) {
   for (int j = 0; j < 16; ++j) {
     uint32_t c0 = static_cast<uint32_t>(first_block + j),
@@ -318,12 +321,12 @@ void Dropout(const T* x, T* y, int64_t count, const DropoutWords& w) {
   }
 }
 
-// s^-beta; the common 3/4 by two roots, which vectorize.
+// s^-beta. The common exponent 3/4 is computed with two square roots, which vectorize.
 inline float Power(float s, float beta) {
   return beta == 0.75f ? 1 / std::sqrt(s * std::sqrt(s)) : std::pow(s, -beta);
 }
 
-// The windowed sum of squares of one pixel, one value for each channel.
+// sums[c] = bias + alpha * (sum of the squares of the channels around c) for one pixel.
 template <typename T>
 void SquareSums(const T* x, int64_t lanes, int64_t radius, float bias, float alpha, float* sums) {
   for (int64_t c = 0; c < lanes; ++c) {
@@ -334,11 +337,11 @@ void SquareSums(const T* x, int64_t lanes, int64_t radius, float bias, float alp
   }
 }
 
-constexpr int64_t kMostLrnChannels = 4096;
+constexpr int64_t kMaxLrnChannels = 4096;
 
 template <typename T>
 void Lrn(const T* x, T* y, Plane plane, int64_t radius, float bias, float alpha, float beta) {
-  float sums[kMostLrnChannels];
+  float sums[kMaxLrnChannels];
   for (int64_t i = 0; i < plane.pixels; ++i, x += plane.stride, y += plane.stride) {
     SquareSums(x, plane.lanes, radius, bias, alpha, sums);
     for (int64_t c = 0; c < plane.lanes; ++c) y[c] = static_cast<T>(x[c] * Power(sums[c], beta));
@@ -349,7 +352,7 @@ void Lrn(const T* x, T* y, Plane plane, int64_t radius, float bias, float alpha,
 template <typename T>
 void LrnBackward(const T* dy, const T* x, T* dx, Plane plane, int64_t radius, float bias,
                  float alpha, float beta) {
-  float sums[kMostLrnChannels], powers[kMostLrnChannels], ratios[kMostLrnChannels];
+  float sums[kMaxLrnChannels], powers[kMaxLrnChannels], ratios[kMaxLrnChannels];
   for (int64_t i = 0; i < plane.pixels;
        ++i, x += plane.stride, dy += plane.stride, dx += plane.stride) {
     SquareSums(x, plane.lanes, radius, bias, alpha, sums);

@@ -1,6 +1,63 @@
-// F(4x4, 3x3): tiles and filters are transformed (winograd_vector.h), multiplied point by point,
-// which for all channels are 36 matrix products, the library's, and transformed back. Blocks of
-// tiles pass through all three, as many as caches or the filters' size make worth while.
+// 3x3 convolutions with Winograd's minimal filtering algorithm F(4x4, 3x3) (Lavin & Gray, "Fast
+// Algorithms for Convolutional Neural Networks", 2015), for forward, dx and dw.
+//
+// PURPOSE. A direct 3x3 convolution needs 9 multiplications for each pixel of y and each pair of an
+// input and an output channel. Winograd's algorithm needs fewer. In one dimension, it computes 4
+// results y of a filter g with 3 taps from 6 inputs d with 6 multiplications instead of 12:
+//   y = A^T ((G g) * (B^T d)),       where * multiplies element by element.
+// The idea comes from products of polynomials: evaluate both factors at 6 points, multiply the
+// values, and interpolate. In two dimensions, a tile of 4x4 results takes 6x6 = 36 multiplications,
+// which is 2.25 for each pixel and a quarter of 9. The transforms A, B and G are sums with constant
+// factors. A tile of x is transformed once for all output channels: with many channels, this
+// cost is small.
+//
+// EXAMPLE in one dimension, with the points 0, 5/8, -5/8, 3/2, -3/2 and infinity:
+//   d = (1, 2, 3, 4, 5, 6)   v = B^T d = (-2.043, -2.0625, -1.4375, 8.6562, -1, -2.8047)
+//   g = (1, 0, 2)            u = G g   = (1.1378, -1.2262, -1.2262, 0.6573, 0.6573, 2)
+//                            m = u * v = (-2.3244, 2.5291, 1.7627, 5.69, -0.6573, -5.6094)
+//                            y = A^T m = (7, 10, 13, 16)
+//   Direct: y[i] = d[i] + 2 d[i + 2] gives the same.
+//
+// LAYOUT. Maps are in blocks of 8 or 16 channels (nChw8c, nChw16c), which are oneDNN's layouts for
+// its own convolutions, so no reorders are needed around this kernel. One pixel's block of channels
+// is one vector. So a transform is plain vector arithmetic on 36 vectors, without shuffles, and
+// every lane does the same. Transformed tiles are stored by point first: (36 points, tiles,
+// channels). Then the sum over input channels of u * v is one matrix product for each point,
+//   (tiles x C) (C x K), 36 times,
+// for which oneDNN's batched matmul is used.
+//
+// PHASES of forward and of dx (which is a convolution of dy with the filter rotated by 180 degrees
+// and its channels exchanged):
+//   1. All threads transform the filter into u (36, C, K).
+//   2. Each thread takes its share of the rows of tiles, in blocks of rows. For each block it
+//      transforms the tiles of x, multiplies them with u, and transforms the products to pixels of
+//      y; bias, residual and ReLU are applied while y is written.
+// A block is chosen so that its tiles stay in the core's cache between these three steps. If u is
+// larger than the cache, blocks are larger too, because each block reads all of u (see Tiles).
+//
+// Example: x (32,256,14,14), 256 output channels. A map has 4x4 tiles (the last ones partly
+// outside), so there are 512 tiles in 128 rows. With 4 threads, each takes 32 rows, which is 8
+// images.
+//
+// PHASES of dw = G^T (sum over tiles of (B^T x B) * (A dy A^T)) G, the transpose of forward:
+//   1. The threads are divided into teams. Each team transforms blocks of tiles of x and of dy. For
+//      each point it multiplies (C x tiles) by (tiles x K) and adds the product to its sum
+//      (36, C, K). The first product of a team overwrites the sum, so it need not be cleared.
+//   2. All threads add up the sums of the teams and transform them into dw.
+// A team is one thread if a sum takes no more memory than the tiles of one thread. If not, all
+// threads are one team and share one sum. db is summed from dy in phase 1.
+//
+// ACCURACY. For 64 channels, results have rounding errors of 6e-7 of their spread, direct sums 2e-7
+// (winograd_vector_simd.cpp compares points). Conv2dAttributes::exact forbids Winograd:
+// vgg_416 sets it, because its 413 ReLUs in sequence make rounding errors grow ten thousandfold.
+//
+// WHEN IT IS FASTER. IsFaster() estimates the cost of both ways for one tile, in operations of a
+// direct fp32 convolution. Its factors were measured on a Zen 5. For the example above it is
+//   direct:    18 * (196 pixels / 16 tiles) * 256 * 256                     = 14.5 million
+//   Winograd:  85 * 256 * 256 + 3000 * (256 + 256) + 9000 * 256 * 256 / 512 = 8.3 million
+// The ratio is 1.7. That is more than the 1.3 that IsFaster() wants, so Winograd is used. For x
+// (8,512,7,7) and 512 output channels, only 32 tiles share the cost of the transformed filters: 58
+// million against 99 million. There, oneDNN's direct convolution is used.
 #include "src/backend/onednn/winograd/winograd.h"
 
 #include <algorithm>
@@ -12,18 +69,19 @@
 
 namespace carole::onednn {
 
-namespace simd_v3 {  // 8 lanes
+namespace simd_v3 {  // vectors of 8 lanes
 extern const WinogradTransforms<float> kWinogradFloats;
 extern const WinogradTransforms<Bf16> kWinogradBf16s;
 }  // namespace simd_v3
-namespace simd_v4 {  // 16
+namespace simd_v4 {  // vectors of 16 lanes
 extern const WinogradTransforms<float> kWinogradFloats;
 extern const WinogradTransforms<Bf16> kWinogradBf16s;
 }  // namespace simd_v4
 
 namespace {
 
-// Whose lanes are the channels of a block: the library's choice decides, not only the CPU.
+// The transforms whose vectors have as many lanes as oneDNN's blocks have channels. oneDNN may use
+// blocks of 8 on a CPU with AVX-512 (ONEDNN_MAX_CPU_ISA), so the CPU alone does not decide.
 template <typename T>
 const WinogradTransforms<T>& Transforms() {
   static const bool wide = ChannelBlock() == 16;
@@ -34,7 +92,7 @@ const WinogradTransforms<T>& Transforms() {
   }
 }
 
-// y = conv(x, w) and dx = conv(dy, w turned round with its channels exchanged).
+// y = conv(x, w), and dx = conv(dy, w rotated by 180 degrees with its channels exchanged).
 template <typename T>
 class WinogradConv2d : public WinogradKernel {
  public:
@@ -92,33 +150,33 @@ class WinogradConv2d : public WinogradKernel {
     const float* bias = present(2) ? memory_.inputs[2].template as<float>() : nullptr;
     const T* residual = present(3) ? memory_.inputs[3].template as<T>() : nullptr;
     T* to = memory_.outputs[0].template as<T>();
-    const int64_t pitch = to_.channels, apart = tiles_.per_block() * pitch;
+    const int64_t tile_stride = to_.channels, point_stride = tiles_.per_block() * tile_stride;
     ForRows(tiles_, first_row, end_row, to_.blocks,
-            [&](int64_t image, int64_t row, int64_t block, int64_t place) {
+            [&](int64_t image, int64_t row, int64_t block, int64_t row_index) {
               if (image < 0) return;
               const int64_t offset = to_.Offset(image, block), channel = block * lanes_;
-              Transforms<T>().output(m + place * pitch + channel, apart, pitch,
-                                     {.height = to_.height,
-                                      .width = to_.width,
-                                      .y = row * kWinogradTile,
-                                      .x = 0,
-                                      .tiles = tiles_.columns},
-                                     bias == nullptr ? nullptr : bias + channel,
-                                     residual == nullptr ? nullptr : residual + offset, relu_,
-                                     to + offset);
+              Transforms<T>().output(
+                  m + row_index * tile_stride + channel, point_stride, tile_stride,
+                  {.height = to_.height,
+                   .width = to_.width,
+                   .y = row * kWinogradTile,
+                   .x = 0,
+                   .tiles = tiles_.columns},
+                  bias == nullptr ? nullptr : bias + channel,
+                  residual == nullptr ? nullptr : residual + offset, relu_, to + offset);
             });
   }
 
   bool backward_, relu_ = false;
   Maps from_, to_;
   int64_t top_ = 0, left_ = 0;
-  int64_t pairs_;  // of channels
+  int64_t pairs_;  // pairs of an input and an output channel
   Tiles tiles_;
   Products product_;
-  Place filters_, inputs_, results_, scratch_;
+  WorkspacePart filters_, inputs_, results_, scratch_;
 };
 
-// Each thread is a team where its sums take no more memory than its tiles.
+// Each thread is a team if its sums take no more memory than its tiles; else all are one team.
 int TeamsForSums(const OpSpec& spec, int threads) {
   const Shape &x = spec.inputs[0].shape, &dy = spec.inputs[1].shape;
   const int64_t tiles =
@@ -126,7 +184,7 @@ int TeamsForSums(const OpSpec& spec, int threads) {
   return x[1] * dy[1] <= tiles * (x[1] + dy[1]) ? threads : 1;
 }
 
-// dw = G^T (sum over tiles of (B^T x B) (A dy A^T)) G, the transpose of the forward pass, and db.
+// dw = G^T (sum over tiles of (B^T x B) * (A dy A^T)) G, and db.
 template <typename T>
 class WinogradBackwardFilter : public WinogradKernel {
  public:
@@ -175,9 +233,9 @@ class WinogradBackwardFilter : public WinogradKernel {
   }
 
  private:
-  Products MakeProducts(bool adds) const {
+  Products MakeProducts(bool accumulate) const {
     return {Stack(x_.channels, tiles_.per_block(), true), Stack(tiles_.per_block(), dy_.channels),
-            Stack(x_.channels, dy_.channels), adds};
+            Stack(x_.channels, dy_.channels), accumulate};
   }
 
   void SumTiles(int team) {
@@ -194,7 +252,7 @@ class WinogradBackwardFilter : public WinogradKernel {
     });
   }
 
-  // The sums of dy's pixels in such rows of tiles.
+  // Adds the pixels of dy in rows [first_row, end_row) of tiles to the team's db.
   void AddBias(int64_t first_row, int64_t end_row, int team) {
     for (int64_t row = first_row; row < end_row; ++row) {
       const int64_t y = row % tiles_.rows * kWinogradTile;
@@ -223,12 +281,15 @@ class WinogradBackwardFilter : public WinogradKernel {
   Tiles tiles_;
   Products first_product_, product_;
   std::vector<double> bias_sums_;
-  Place sums_, inputs_, gradients_, scratch_;
+  WorkspacePart sums_, inputs_, gradients_, scratch_;
 };
 
+// The tensors of a forward or backward convolution, by their roles.
 struct Task {
   const Conv2dAttributes& attributes;
-  const TensorSpec &w, &from, &to;  // filter, or its gradient; x or dy; y, dx or dy
+  const TensorSpec& w;     // the filter or its gradient
+  const TensorSpec& from;  // the map that 6x6 tiles are read from: x, or dy for dx
+  const TensorSpec& to;    // the map of the 4x4 tiles: y or dx, or dy for dw
   bool has_filter_gradient;
 };
 Task TaskOf(const OpSpec& spec) {
@@ -238,7 +299,7 @@ Task TaskOf(const OpSpec& spec) {
              : Task{a, spec.inputs[1], spec.inputs[0], spec.outputs[0], false};
 }
 
-bool CanMake(const Task& task) {
+bool IsSupported(const Task& task) {
   const Conv2dAttributes& a = task.attributes;
   const Shape& w = task.w.shape;
   const int64_t lanes = ChannelBlock();
@@ -250,7 +311,8 @@ bool CanMake(const Task& task) {
          w[0] % lanes == 0 && w[1] % lanes == 0;
 }
 
-// Whether the CPU has 8 lanes, or takes 16 in two halves, as Zen 4 does.
+// Whether the CPU computes only 8 lanes at a time: it has AVX2 only, or it executes AVX-512
+// instructions in two halves, as Zen 4 does.
 bool HasHalfRate() {
   __builtin_cpu_init();
   return ChannelBlock() == 8 || __builtin_cpu_is("amdfam19h");
@@ -258,32 +320,36 @@ bool HasHalfRate() {
 
 bool IsFaster(const Task& task) {
   const bool narrow = task.from.dtype == DType::kBF16;
-  if (narrow && HasIsa(dnnl::cpu_isa::avx512_core_amx)) return false;  // products 16 times as fast
+  if (narrow && HasIsa(dnnl::cpu_isa::avx512_core_amx))
+    return false;  // AMX: products are 16 times as fast
   const Shape &y = task.to.shape, &w = task.w.shape;
   const auto tiles =
       static_cast<double>(y[0] * DivideUp(y[2], kWinogradTile) * DivideUp(y[3], kWinogradTile));
   const auto pixels = static_cast<double>(y[0] * y[2] * y[3]);
   const auto k = static_cast<double>(w[0]), c = static_cast<double>(w[1]);
-  // For a tile, in the time of one operation of a direct convolution in fp32, which has 18 for each
-  // pixel and pair of channels. Measured on a Zen 5: products of 36 points, transforms of each
-  // channel, and the transformed filters' way through memory. At half the rate an operation takes
-  // twice as long; memory does not. On a Zen 4 the ratio is the measured one's within a fifth.
+  // The cost for one tile. The unit is the time of one operation of a direct fp32 convolution,
+  // which has 18 operations for each pixel and pair of channels. The three terms of winograd_cost
+  // are the products for 36 points, the transforms of the maps for each channel, and the transfer
+  // of the transformed filters through memory. The factors were measured on a Zen 5. On CPUs of
+  // half the rate, an operation takes twice as long and memory is as fast, so memory costs half as
+  // much in this unit. On a Zen 4, the estimated ratio is within a fifth of the measured one.
   const double memory = HasHalfRate() ? 0.5 : 1;
-  const double direct = 18 * pixels / tiles * k * c;
-  const double ours = 85 * k * c + memory * (3000 * (k + c) + 9000 * k * c / tiles);
-  // In bf16 a direct one takes half the time, or longer than in fp32 where it is emulated. The rest
-  // of these factors is what ours must win to be worth its rounding.
+  const double direct_cost = 18 * pixels / tiles * k * c;
+  const double winograd_cost = 85 * k * c + memory * (3000 * (k + c) + 9000 * k * c / tiles);
+  // A direct bf16 convolution takes half the time of an fp32 one if the CPU has bf16 instructions,
+  // and longer than an fp32 one if they are emulated. Beyond that, Winograd must be faster by a
+  // margin to be worth its larger rounding errors.
   const bool is_halved = narrow && HasIsa(dnnl::cpu_isa::avx512_core_bf16);
-  return direct > (is_halved ? 2.1 : 1.3) * ours;
+  return direct_cost > (is_halved ? 2.1 : 1.3) * winograd_cost;
 }
 
 }  // namespace
 
-bool WantsWinograd(const OpSpec& spec, Winograd use) {
+bool UsesWinograd(const OpSpec& spec, Winograd use) {
   const bool is_conv2d = std::holds_alternative<Conv2dAttributes>(spec.attributes);
   if (!is_conv2d || use == Winograd::kNever) return false;
   const Task task = TaskOf(spec);
-  return CanMake(task) && (use == Winograd::kWherePossible || IsFaster(task));
+  return IsSupported(task) && (use == Winograd::kIfPossible || IsFaster(task));
 }
 
 std::unique_ptr<Kernel> MakeWinograd(const OpSpec& spec, int threads) {

@@ -1,8 +1,13 @@
-// Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), with the points 0, 5/8,
-// -5/8, 3/2, -3/2 and infinity. In fp32 results are off by 6e-7 of their spread for 64 channels,
-// which is mostly the rounding of the products' sums; with the usual 0, 1, -1, 2, -2 by 13e-7, with
-// 0, 1, -1, 1/2, -2 (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
-// Convolution", 2018) by 9e-7, and the direct sum's by 2e-7.
+// The transforms of Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), with
+// the interpolation points 0, 5/8, -5/8, 3/2, -3/2 and infinity.
+//
+// The points decide how large rounding errors are. Errors in fp32 for 64 channels, relative to the
+// spread of the results:
+//   6e-7   these points; most of it is the rounding of the sums of products
+//   9e-7   0, 1, -1, 1/2, -2 (Barabasz et al., "Error Analysis and Improving the Accuracy of
+//          Winograd Convolution", 2018)
+//   13e-7  the usual points 0, 1, -1, 2, -2
+//   2e-7   direct sums
 #include "src/backend/onednn/vector/lanes.h"
 #include "src/backend/onednn/winograd/winograd_vector.h"
 
@@ -15,17 +20,18 @@ constexpr int kLanes = 16;
 constexpr int kLanes = 8;
 #endif
 
-using Block = Vec<kLanes>;  // the channels of a block
+using Block = Vec<kLanes>;  // one pixel's or point's channels of one block
 
 template <typename T>
 inline Block LoadBlock(const T* p) {
   return Load<kLanes>(p);
 }
 
-// The matrices, each applied to one row or column, for the points 0, p, -p, q, -q, infinity.
+// The following functions multiply one row or column by a matrix, for the points 0, p, -p, q, -q,
+// infinity. Even and odd powers are computed once for p and -p, and once for q and -q.
 constexpr float kP = 5.f / 8, kP2 = kP * kP, kP3 = kP * kP2;
 constexpr float kQ = 3.f / 2, kQ2 = kQ * kQ, kQ3 = kQ * kQ2;
-// What Lagrange's polynomials of 0, p and q are divided by.
+// The reciprocals of the denominators of Lagrange's polynomials for 0, p and q.
 constexpr float kOver0 = 1 / (kP2 * kQ2), kOverP = 1 / (2 * kP2 * (kP2 - kQ2)),
                 kOverQ = 1 / (2 * kQ2 * (kQ2 - kP2));
 
@@ -79,7 +85,7 @@ inline void FilterGradientTransform(const Block u[6], Block g[3]) {  // G^T
   g[2] = (u[5] + kP2 * even_p) + kQ2 * even_q;
 }
 
-// Rows, then columns: from[i][j] -> to[i][j].
+// Applies the transform to all columns, then to all rows.
 template <int kFrom, int kTo, void (*kTransform)(const Block*, Block*)>
 inline void Transform(const Block (&from)[kFrom][kFrom], Block (&to)[kTo][kTo]) {
   Block half[kTo][kFrom];
@@ -92,7 +98,7 @@ inline void Transform(const Block (&from)[kFrom][kFrom], Block (&to)[kTo][kTo]) 
   for (int i = 0; i < kTo; ++i) kTransform(half[i], to[i]);
 }
 
-// n x n pixels from (y, x) on, zero outside of the map.
+// Loads n x n pixels from (row.y, x) on; pixels outside the map are 0.
 template <int n, typename T>
 inline void LoadTile(const T* map, const TileRow& row, int64_t x, Block (&d)[n][n]) {
   const bool inside = row.y >= 0 && row.y + n <= row.height && x >= 0 && x + n <= row.width;
@@ -107,22 +113,23 @@ inline void LoadTile(const T* map, const TileRow& row, int64_t x, Block (&d)[n][
 }
 
 template <typename T, int n, void (*kTransform)(const Block*, Block*)>
-void TransformTiles(const T* map, const TileRow& row, float* v, int64_t apart, int64_t pitch) {
-  for (int64_t t = 0; t < row.tiles; ++t, v += pitch) {
+void TransformTiles(const T* map, const TileRow& row, float* v, int64_t point_stride,
+                    int64_t tile_stride) {
+  for (int64_t t = 0; t < row.tiles; ++t, v += tile_stride) {
     Block d[n][n], result[6][6];
     LoadTile<n>(map, row, row.x + t * kWinogradTile, d);
     Transform<n, 6, kTransform>(d, result);
-    for (int i = 0; i < kWinogradPoints; ++i) Store(v + i * apart, result[i / 6][i % 6]);
+    for (int i = 0; i < kWinogradPoints; ++i) Store(v + i * point_stride, result[i / 6][i % 6]);
   }
 }
 
 template <typename T>
-void Output(const float* m, int64_t apart, int64_t pitch, const TileRow& row, const float* bias,
-            const T* residual, bool relu, T* map) {
+void Output(const float* m, int64_t point_stride, int64_t tile_stride, const TileRow& row,
+            const float* bias, const T* residual, bool relu, T* map) {
   const Block shift = bias == nullptr ? Block{} : LoadBlock(bias);
-  for (int64_t t = 0; t < row.tiles; ++t, m += pitch) {
+  for (int64_t t = 0; t < row.tiles; ++t, m += tile_stride) {
     Block d[6][6], y[4][4];
-    for (int i = 0; i < kWinogradPoints; ++i) d[i / 6][i % 6] = LoadBlock(m + i * apart);
+    for (int i = 0; i < kWinogradPoints; ++i) d[i / 6][i % 6] = LoadBlock(m + i * point_stride);
     Transform<6, 4, OutputTransform>(d, y);
     const int64_t x = row.x + t * kWinogradTile;
     for (int i = 0; i < 4 && row.y + i < row.height; ++i) {
@@ -148,14 +155,14 @@ void Filter(const T* g, int64_t pairs, int64_t begin, int64_t end, bool rotated,
   }
 }
 
-void FilterGradient(const float* du, int64_t parts, int64_t part_pitch, int64_t pairs,
+void FilterGradient(const float* du, int64_t parts, int64_t part_stride, int64_t pairs,
                     int64_t begin, int64_t end, float* dg) {
   for (int64_t e = begin; e < end; e += kLanes) {
     Block d[6][6], taps[3][3];
     for (int i = 0; i < kWinogradPoints; ++i) {
       Block& sum = d[i / 6][i % 6];
       sum = LoadBlock(du + i * pairs + e);
-      for (int64_t p = 1; p < parts; ++p) sum += LoadBlock(du + p * part_pitch + i * pairs + e);
+      for (int64_t p = 1; p < parts; ++p) sum += LoadBlock(du + p * part_stride + i * pairs + e);
     }
     Transform<6, 3, FilterGradientTransform>(d, taps);
     for (int i = 0; i < 9; ++i) Store(dg + i * pairs + e, taps[i / 3][i % 3]);

@@ -1,4 +1,4 @@
-// The decoder of io/jpeg beside libjpeg: the same pixels, the same errors.
+// Compares the decoder of io/image/jpeg with libjpeg: the same pixels, the same errors.
 #include <cstring>
 
 #include "io/image/jpeg.h"
@@ -12,38 +12,38 @@ namespace {
 struct Outcome {
   std::vector<uint8_t> pixels;
   std::string error;
-  bool by_libjpeg = true;
+  bool used_libjpeg = true;
 };
 
-// The window is cut to the image, whatever size damage gave it.
-Outcome DecodeWindow(const std::string& bytes, Region window, const JpegOptions& options) {
+// The region is clipped to the image, because damage may change the image's size.
+Outcome DecodeRegion(const std::string& bytes, Region region, const JpegOptions& options) {
   static JpegDecoder decoder;
   Outcome outcome;
   Image image;
   try {
     decoder.Open(bytes, options);
-    window.top = std::min(window.top, decoder.height() - 1);
-    window.left = std::min(window.left, decoder.width() - 1);
-    window.height = std::min(window.height, decoder.height() - window.top);
-    window.width = std::min(window.width, decoder.width() - window.left);
-    decoder.Decode(window, &image);
+    region.top = std::min(region.top, decoder.height() - 1);
+    region.left = std::min(region.left, decoder.width() - 1);
+    region.height = std::min(region.height, decoder.height() - region.top);
+    region.width = std::min(region.width, decoder.width() - region.left);
+    decoder.Decode(region, &image);
     outcome.pixels = image.pixels;
-    outcome.by_libjpeg = decoder.by_libjpeg();
+    outcome.used_libjpeg = decoder.used_libjpeg();
   } catch (const DataError& error) {
     outcome.error = error.what();
   }
   return outcome;
 }
 
-// True when io/jpeg decoded the window.
-bool ExpectLibjpegsPixels(const std::string& bytes, const Region& window, int channels) {
-  const Outcome own = DecodeWindow(bytes, window, {.channels = channels});
-  const Outcome wanted = DecodeWindow(bytes, window, {.channels = channels, .only_libjpeg = true});
+// Compares both decoders. Returns whether io/image/jpeg decoded the region.
+bool ExpectLibjpegsPixels(const std::string& bytes, const Region& region, int channels) {
+  const Outcome own = DecodeRegion(bytes, region, {.channels = channels});
+  const Outcome wanted = DecodeRegion(bytes, region, {.channels = channels, .only_libjpeg = true});
   EXPECT_EQ(own.error, wanted.error);
   EXPECT_TRUE(own.pixels == wanted.pixels)
-      << window.height << "x" << window.width << " at " << window.top << "," << window.left
+      << region.height << "x" << region.width << " at " << region.top << "," << region.left
       << " in " << channels << " channels";
-  return !own.by_libjpeg;
+  return !own.used_libjpeg;
 }
 
 void ExpectOwnDecoderEqualsLibjpeg(int height, int width, const Encoding& encoding, int rounds) {
@@ -53,10 +53,10 @@ void ExpectOwnDecoderEqualsLibjpeg(int height, int width, const Encoding& encodi
   for (const int channels : {1, 3}) {
     EXPECT_TRUE(ExpectLibjpegsPixels(bytes, {.height = height, .width = width}, channels));
     for (int round = 0; round < rounds; ++round) {
-      Region window{.height = 1 + draw(height), .width = 1 + draw(width)};
-      window.top = draw(height - window.height + 1);
-      window.left = draw(width - window.width + 1);
-      EXPECT_TRUE(ExpectLibjpegsPixels(bytes, window, channels));
+      Region region{.height = 1 + draw(height), .width = 1 + draw(width)};
+      region.top = draw(height - region.height + 1);
+      region.left = draw(width - region.width + 1);
+      EXPECT_TRUE(ExpectLibjpegsPixels(bytes, region, channels));
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -65,7 +65,7 @@ void ExpectOwnDecoderEqualsLibjpeg(int height, int width, const Encoding& encodi
 constexpr std::pair<int, int> kSamplings[] = {{1, 1}, {2, 1}, {2, 2}};
 constexpr Encoding kGray{.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1};
 
-TEST(JpegBaseline, EqualsLibjpegForAllSizesAndWindows) {
+TEST(JpegBaseline, EqualsLibjpegForAllSizesAndRegions) {
   for (const auto& [horizontal, vertical] : kSamplings) {
     for (const auto& [height, width] :
          {std::pair{75, 133}, {64, 96}, {1, 5}, {17, 7}, {8, 200}, {33, 16}, {16, 33}, {130, 50}}) {
@@ -77,13 +77,13 @@ TEST(JpegBaseline, EqualsLibjpegForAllSizesAndWindows) {
   ExpectOwnDecoderEqualsLibjpeg(45, 67, kGray, 25);
 }
 
-TEST(JpegBaseline, EqualsLibjpegAtEveryAlignmentOfASmallWindow) {
+TEST(JpegBaseline, EqualsLibjpegAtEveryAlignmentOfASmallRegion) {
   for (const auto& [horizontal, vertical] : kSamplings) {
     const std::string bytes =
         Encode(50, 52, {.horizontal = horizontal, .vertical = vertical, .quality = 95});
     for (int at = 0; at < 48 * 48; ++at) {
-      const Region window{.top = at / 48, .left = at % 48, .height = 2, .width = 3 + at % 2};
-      ASSERT_TRUE(ExpectLibjpegsPixels(bytes, window, 3));
+      const Region region{.top = at / 48, .left = at % 48, .height = 2, .width = 3 + at % 2};
+      ASSERT_TRUE(ExpectLibjpegsPixels(bytes, region, 3));
     }
   }
 }
@@ -122,12 +122,12 @@ TEST(JpegBaseline, LeavesOtherKindsToLibjpeg) {
         Encoding{.in = JCS_CMYK, .file = JCS_YCCK, .components = 4}})
     EXPECT_FALSE(ExpectLibjpegsPixels(Encode(20, 20, encoding), all, 3));
   EXPECT_FALSE(ExpectLibjpegsPixels(Encode(20, 4, {}), all, 3));  // chroma of two columns
-  EXPECT_TRUE(DecodeWindow(Encode(20, 20, {}), all, {.dct_method = DctMethod::kIntegerAccurate})
-                  .by_libjpeg);
+  EXPECT_TRUE(DecodeRegion(Encode(20, 20, {}), all, {.dct_method = DctMethod::kIntegerAccurate})
+                  .used_libjpeg);
 }
 
-// What becomes of a damaged image is libjpeg's decision: pixels or error, they are the same.
-TEST(JpegBaseline, DamageComesOutAsLibjpegHasIt) {
+// libjpeg decides whether a damaged image gives pixels or an error. Both decoders must agree.
+TEST(JpegBaseline, EqualsLibjpegForDamagedImages) {
   Rng rng(11, RngPurpose::kData);
   int own = 0;
   for (int round = 0; round < 6000; ++round) {
@@ -145,13 +145,13 @@ TEST(JpegBaseline, DamageComesOutAsLibjpegHasIt) {
     for (int i = 0; i < 1 + round % 3; ++i) {
       file.SetByte(first + rng.NextBelow(whole.size() - first), static_cast<char>(rng.Next()));
     }
-    // Damage of the size may make it enormous: slow, not unsafe.
-    const Region window{
+    // A small region, because damage may make the image enormous, which is slow but safe.
+    const Region region{
         .top = round % 20, .left = round % 23, .height = 1 + round % 24, .width = 1 + round % 29};
-    own += ExpectLibjpegsPixels(file.bytes, window, round % 2 == 0 ? 3 : 1) ? 1 : 0;
+    own += ExpectLibjpegsPixels(file.bytes, region, round % 2 == 0 ? 3 : 1) ? 1 : 0;
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
-  EXPECT_GT(own, 100);  // many bytes' damage still is a regular stream
+  EXPECT_GT(own, 100);  // after much of the damage the stream is still valid
 }
 
 }  // namespace

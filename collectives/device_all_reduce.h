@@ -1,0 +1,46 @@
+// All-reduce of memory that lies on a device (a GPU).
+//
+// The engine keeps operations in order, compares headers and enforces deadlines. An implementation
+// only moves data, in the order of a stream, so the host never waits for the data. An all-reduce
+// takes three calls:
+//
+//   computing thread:  Ticket t = device.Mark();     // `data` is final at this point of the stream
+//   engine's thread:   device.Enqueue(t, data);      // all ranks have arrived; enqueues the sum
+//   computing thread:  device.Join(t);               // later work of the stream sees the sum
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace carole::collectives {
+
+class DeviceAllReduce {
+ public:
+  using Ticket = uint64_t;
+  virtual ~DeviceAllReduce() = default;
+
+  // Returns whether `memory` is on the device. If so, its all-reduces must use this object.
+  virtual bool Holds(const void* memory) const = 0;
+
+  // Each ticket takes these three calls once, in this order. Tickets are enqueued in the order of
+  // Mark(). Enqueue() throws DeviceError, CommError or ConfigError if the library fails.
+  virtual Ticket Mark() = 0;
+  virtual void Enqueue(Ticket ticket, std::span<float> data) = 0;
+  virtual void Enqueue(Ticket ticket, std::span<double> data) = 0;
+  virtual void Join(Ticket ticket) = 0;
+
+  // Returns whether the stream was being captured at Mark(). Then Enqueue() adds to the captured
+  // work instead of running anything.
+  virtual bool IsCaptured(Ticket ticket) const = 0;
+
+  // Tells that captured all-reduces have been enqueued by a replay. The deadline applies to them as
+  // to others. Tickets may be marked during a capture; they are invalid after it.
+  virtual void NoteReplay() = 0;
+
+  // Returns why all-reduces will not complete: an error of the library, or one that has been in
+  // flight for longer than the deadline. Returns "" if all is well. Callable from any thread.
+  virtual std::string FindProblem(double deadline_seconds) = 0;
+};
+
+}  // namespace carole::collectives

@@ -1,0 +1,34 @@
+// Follows the checkpoints of a run that is still training.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "io/checkpoint/checkpoint_folder.h"
+
+namespace carole::io {
+
+// Finds each new checkpoint of a folder, as tf.contrib.training.checkpoints_iterator does. It
+// always takes the newest one, so it passes over checkpoints that are written faster than they are
+// used.
+class CheckpointFollower {
+ public:
+  explicit CheckpointFollower(std::string folder) : folder_(std::move(folder)) {}
+
+  // Returns the newest checkpoint of the folder, unless it is the one that was returned last. Does
+  // not wait and does not read the file. Throws DiskError if the folder cannot be read.
+  std::optional<CheckpointFile> FindNew();
+
+  // Excludes the checkpoint that was returned last, because it cannot be read. The newest of the
+  // others counts again, unless it is the one that was returned before.
+  void SkipLast();
+
+ private:
+  std::string folder_;
+  std::string last_;      // path of the checkpoint that was returned last
+  std::string previous_;  // path of the one before that
+  std::set<std::string> skipped_;
+};
+
+}  // namespace carole::io

@@ -1,0 +1,47 @@
+// The format of --help and --helpfull. Man pages and shell completion are generated from it, so it
+// is regular:
+//
+//   Trains a net ...                            summary, wrapped
+//
+//   Usage: carole train [FLAGS]
+//
+//   Data:                                       group heading: column 0, ends with a colon
+//     --dataset_dir,--data_dir PATH  Folder of  two blanks, names, blank, type, two or more blanks,
+//                                    ...        text; lines that go on begin with 36 blanks
+//     --[no]use_grayscale            Feed ...   a bool has no type: --use_grayscale and
+//                                               --nouse_grayscale
+//
+//   Examples:
+//     carole train ...
+//
+// Types: INT, FLOAT, TEXT or PATH; with a range as in INT>0, INT>=0 or INT[0..4096]; a comma list
+// ends with ",...". Text: "(required)" if it is, a sentence that ends with a period, "One of: a,
+// b." if values are listed, and the default as in "[default: 32]". Nothing is wider than 100
+// columns, unless a single word is.
+#pragma once
+
+#include <CLI/Option.hpp>
+#include <string>
+
+namespace carole::commands {
+
+bool IsListOption(const CLI::Option& option);
+bool IsBoolOption(const CLI::Option& option);
+
+// "--threads INT[0..4096]", "--[no]report", "IMAGE..." for an argument without a name.
+std::string OptionSpec(const CLI::Option& option);
+
+// The values that CLI::IsMember allows, as " One of: a, b."; else "".
+std::string AllowedValues(const CLI::Option& option);
+
+// " [default: 32]"; "" without a default.
+std::string DefaultText(const CLI::Option& option);
+
+// The text in lines of at most 100 columns. The first line begins after `column` columns that the
+// caller has filled; further lines begin with `indent` blanks.
+std::string WrapText(const std::string& text, size_t column, size_t indent);
+
+// One entry of a help page: "  NAME  text", wrapped, with a newline at the end.
+std::string HelpEntry(const std::string& name, const std::string& text);
+
+}  // namespace carole::commands
