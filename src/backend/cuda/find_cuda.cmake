@@ -11,7 +11,7 @@ if(NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
   set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE})  # the toolkit's compiler need not be in PATH
 endif()
 check_language(CUDA)
-find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CMAKE_BINARY_DIR}/deps/cudnn-frontend/include)
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CAROLE_DEPS}/cudnn-frontend/include)
 find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

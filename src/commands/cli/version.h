@@ -3,8 +3,8 @@
 
 namespace carole::commands {
 
-const char* Version();           // "0.1.0"
-const char* Build();             // "0.1.0 of source 1b4f0e985197"; equal sources have equal hashes
+const char* Version();           // "MAJOR.MINOR.PATCH", from project() in CMakeLists.txt
+const char* Build();             // "0.2.0 of source 1b4f0e985197"; equal sources have equal hashes
 const char* BuiltCudaVersion();  // "13.0.48"; "no" without CUDA
 
 // Prints what `carole --version` shows.
