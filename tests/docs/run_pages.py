@@ -83,7 +83,8 @@ class Runner:
         self.environment = {
             **os.environ, "PATH": programs + ":" + os.environ["PATH"], "HOME": os.path.join(folder, "home"),
             "XDG_CACHE_HOME": os.path.join(folder, "home/.cache"), "OMP_WAIT_POLICY": "passive", "KERAS_BACKEND": "jax",
-            "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+            "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+        self.environment.pop("OMP_NUM_THREADS", None)  # the log would mention it
         self.given = os.path.join(folder, "given")
         self.make_folder(self.given)
 
