@@ -7,7 +7,7 @@ The check fails if
   - a link or an anchor leads nowhere,
   - a page names a file of the repository that does not exist,
   - a command line of carole has an unknown command, flag or value, also in blocks that no test runs,
-  - a page names a flag that no command of carole has (FOREIGN lists the flags of other programs),
+  - a page names a flag that no command of carole has (FOREIGN and FOREIGN_FILES list those of other programs),
   - a page names a command that ./run does not have.
 """
 
@@ -25,11 +25,15 @@ FOREIGN = {
     "Slurm": "batch dependency export gpu-bind gpus-per-node kill-on-bad-exit mpi ntasks-per-node open-mode signal",
     "CMake": "build component fresh install preset prefix target test-dir",
     "containers": "build-arg shm-size user",
+    "PyTorch": "nnodes nproc_per_node rdzv_endpoint",
     "tests/bench": "beside link nets photos rounds turns",
     "others": "arrows logdir preserve-status sections",
     "examples of how flags are written": "batch flag flag-name flag_name name noflag noname train-b",
 }
 FOREIGN = {flag for flags in FOREIGN.values() for flag in flags.split()}
+
+# Files of other programs, which pages name.
+FOREIGN_FILES = {"build_imagenet_data.py", "download_and_convert_data.py", "eval_image_classifier.py", "export_inference_graph.py", "train.py"}
 
 VENDORS = ("mpi.h", "nccl.h", "cudnn.h")
 SBATCH = {"train_cpu.sbatch": "train", "train_gpu.sbatch": "train", "sweep.sbatch": "train", "eval.sbatch": "eval"}
@@ -157,7 +161,8 @@ class Checker:
             name = re.match(r"--(?:\[no\])?([\w-]*)", text)[1]
             if name not in FOREIGN and name.replace("-", "_") not in self.all_flags:
                 yield f"no command of carole has a flag --{name}"
-        elif PATH_SPAN.fullmatch(text) and not re.search(r"^/|[A-Z]{4}(?!S)", text.removesuffix(".md")) and text not in VENDORS:
+        elif PATH_SPAN.fullmatch(text) and not re.search(r"^/|[A-Z]{4}(?!S)", text.removesuffix(".md")) and text not in VENDORS \
+                and text not in FOREIGN_FILES:
             folder = os.path.join(self.root, os.path.dirname(page.path))
             places = [os.path.join(place, text) for place in (self.root, folder, os.path.dirname(folder))]
             if not any(map(os.path.exists, places)) and ("/" in text or text not in self.names):

@@ -76,7 +76,7 @@ class References(unittest.TestCase):
         return [error for _, error in self.checker.check_page(pages.parse("src/page.md", text))]
 
     def test_accepts_what_exists(self):
-        text = ("[a](room/x.h) [b](#title) `src/room/x.h` `x.h` `--dataset_dir` `--noreport`\n# Title\n"
+        text = ("[a](room/x.h) [b](#title) `src/room/x.h` `x.h` `build_imagenet_data.py` `--dataset_dir` `--noreport`\n# Title\n"
                 "<!-- not run: x -->\n```sh\nmpirun -np 2 carole train --data_dir=D --backend=cuda --noreport | tee log\n./run demo\n```\n")
         self.assertEqual(self.errors(text), [])
 

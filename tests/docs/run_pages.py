@@ -37,6 +37,10 @@ MPIRUN = """#!/bin/sh
 exec {mpirun} --allow-run-as-root --oversubscribe --mca btl_base_warn_component_unused 0 "$@"
 """
 
+PYTHON3 = """#!/bin/sh
+exec {python} "$@"
+"""
+
 
 def pattern_of(line):
     """The regular expression for an expected line."""
@@ -70,19 +74,24 @@ class Runner:
         programs = os.path.join(folder, "bin")
         os.mkdir(programs)
         os.symlink(carole, os.path.join(programs, "carole"))
-        os.symlink(python if self.has_keras else sys.executable, os.path.join(programs, "python3"))
+        # A link would not do: an interpreter finds the packages of its environment by the path it is called by.
+        self.write_program("python3", PYTHON3.format(python=python if self.has_keras else sys.executable))
         mpirun = shutil.which("mpirun")
         if mpirun:
-            with open(os.path.join(programs, "mpirun"), "w", encoding="ascii") as file:
-                file.write(MPIRUN.format(mpirun=mpirun))
-            os.chmod(file.name, 0o755)
+            self.write_program("mpirun", MPIRUN.format(mpirun=mpirun))
         os.mkdir(os.path.join(folder, "home"))
         self.environment = {
             **os.environ, "PATH": programs + ":" + os.environ["PATH"], "HOME": os.path.join(folder, "home"),
             "XDG_CACHE_HOME": os.path.join(folder, "home/.cache"), "OMP_WAIT_POLICY": "passive", "KERAS_BACKEND": "jax",
-            "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+            "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+        self.environment.pop("OMP_NUM_THREADS", None)  # the log would mention it
         self.given = os.path.join(folder, "given")
         self.make_folder(self.given)
+
+    def write_program(self, name, text):
+        with open(os.path.join(self.folder, "bin", name), "w", encoding="ascii") as file:
+            file.write(text)
+        os.chmod(file.name, 0o755)
 
     def make_folder(self, folder):
         os.mkdir(folder)
