@@ -148,7 +148,7 @@ TEST(LearningRateTest, RejectsOptionsThatGiveNegativeRates) {
       {"learning_rate_factors", {.type = "fixed", .factors = {1, -1}}},
       {"warmup_epochs", {.type = "fixed", .warmup_epochs = -1}}};
   for (const auto& [flag, options] : cases) {
-    EXPECT_THAT([&] { LearningRate rate(options); },
+    EXPECT_THAT([&options = options] { LearningRate rate(options); },
                 ThrowsMessage<UsageError>(HasSubstr(std::string("--") + flag + ": out of range")));
   }
 }

@@ -17,7 +17,7 @@ GENERATED = re.compile(
 # The words are split, so that this file passes its own check.
 FORBIDDEN = [
     (re.compile(r"(?<![\w.$}])/" + r"(work|root|home/\w+)/"), "a path of one machine"),
-    (re.compile(r"https?://\S*(" + "debian" + r"\.org|py" + r"pi\.org|pythonhosted" + r"\.org)"), "a registry's host"),
+    (re.compile(r"https?://(?!www\.)\S*(" + "debian" + r"\.org|py" + r"pi\.org|pythonhosted" + r"\.org)"), "a registry's host"),
     (re.compile(r"\b(TO" + r"DO(?!\(#\d+\))|FIX" + r"ME|XX" + r"X)\b"), "unfinished work"),
     (re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE), "a merge conflict"),
 ]

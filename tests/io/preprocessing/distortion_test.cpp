@@ -97,7 +97,9 @@ TEST(ScaledCrop, CentralCropRoundsAsItsOrigin) {
 
 TEST(ScaledCrop, RefusesImagesThatAreTooNarrow) {
   constexpr int kLong = 1 << 26;  // the largest number of pixels of an image
-  for (const auto& [height, width] : {std::pair{1, kLong}, {kLong, 1}}) {
+  for (const auto& size : {std::pair{1, kLong}, {kLong, 1}}) {
+    const int height = size.first;  // clang 14 cannot capture structured bindings
+    const int width = size.second;
     for (const SideRounding rounding : {SideRounding::kHalfEven, SideRounding::kTruncate}) {
       Rng rng(7, RngPurpose::kAugment, 0, 0);
       const std::string text =

@@ -34,16 +34,18 @@ inline void EmulatedRoundToTf32(std::vector<double>& numbers) {
 }
 
 // Most of the time is spent here, so the alignment checks, which are meant for kernels, are off.
-[[gnu::no_sanitize("alignment")]] inline double EmulatedDot(const double* a, const double* b,
-                                                            int64_t count) {
+__attribute__((no_sanitize("alignment"))) inline double EmulatedDot(const double* a,
+                                                                    const double* b,
+                                                                    int64_t count) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
   return sum;
 }
 // to += factor * from
-[[gnu::no_sanitize("alignment")]] inline void EmulatedAddScaled(double* to, double factor,
-                                                                const double* from, int64_t count) {
+__attribute__((no_sanitize("alignment"))) inline void EmulatedAddScaled(double* to, double factor,
+                                                                        const double* from,
+                                                                        int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
