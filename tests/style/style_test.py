@@ -4,6 +4,7 @@ import unittest
 
 import include_edges
 import prose
+import tidy
 import words
 
 NETS = "carole_room(\n  PUBLIC carole::nets_layers\n  PRIVATE carole::core_text)\n"
@@ -105,6 +106,26 @@ class Prose(unittest.TestCase):
         ):
             with self.subTest(path=path, text=text):
                 self.assertEqual(prose.check(path, text), [])
+
+
+class Tidy(unittest.TestCase):
+    def test_ten_runs_in_a_row_check_every_file(self):
+        sources = {f"src/file{i}.cpp" for i in range(500)}
+        for first in (0, 7, 1234):
+            seen = set()
+            for number in range(first, first + tidy.SHARES):
+                share = {path for path in sources if tidy.share_of(path) == number % tidy.SHARES}
+                self.assertLess(len(share), 100)
+                seen |= share
+            self.assertEqual(seen, sources)
+
+    def test_checks_gpu_code_with_emulated_headers(self):
+        real = {"file": "/r/src/backend/cuda/a.cu", "command": "nvcc a.cu"}
+        emulated = {"file": "/r/src/backend/cuda/a.cu", "command": "c++ -I/r/tests/support/cuda_emulation/ a.cu"}
+        host = {"file": "/r/src/core/b.cpp", "command": "c++ b.cpp"}
+        test = {"file": "/r/tests/core/b_test.cpp", "command": "c++ b_test.cpp"}
+        for entries in ([real, emulated, host, test], [emulated, test, host, real]):
+            self.assertEqual(tidy.choose_entries("/r", entries), {"src/backend/cuda/a.cu": emulated, "src/core/b.cpp": host})
 
 
 class Words(unittest.TestCase):
