@@ -15,7 +15,13 @@
 #include "src/graph/rewrites.h"
 #include "tests/support/sketch.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#if defined(__has_feature)  // clang
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CAROLE_COUNTS_ALLOCATIONS 0
+#endif
+#endif
+#if defined(CAROLE_COUNTS_ALLOCATIONS)
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 #define CAROLE_COUNTS_ALLOCATIONS 0  // sanitizers have their own allocator
 #else
 #define CAROLE_COUNTS_ALLOCATIONS 1

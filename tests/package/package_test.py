@@ -53,7 +53,8 @@ def package_sources(release):
         fields = dict(re.findall(r"^(URIs|Suites|Components): *(.*)$", stanza, re.MULTILINE))
         for uri in fields.get("URIs", "").split():
             lines += [f"deb {uri} {suite} {fields.get('Components', 'main')}" for suite in fields.get("Suites", "").split()]
-    return [re.sub(rf"\b{here.group(1)}\b", release, line) for line in lines if "security" not in line]
+    ours = re.compile(rf"deb (\[.*\] )?\S+ {here.group(1)}(-updates)? ")  # not those of other projects
+    return [re.sub(rf"\b{here.group(1)}\b", release, line) for line in lines if ours.match(line)]
 
 
 class Root:
@@ -63,6 +64,14 @@ class Root:
         self.mounted = []
 
     def __enter__(self):
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self):
         settings = subprocess.run(["apt-config", "dump"], text=True, capture_output=True, check=True).stdout
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
             file.writelines(line + "\n" for line in settings.splitlines() if line.startswith("Acquire::"))
@@ -81,7 +90,6 @@ class Root:
             run("mount", *(["--bind"] if kind == "bind" else ["-t", kind]), source, place)
             self.mounted.append(place)
         self.do("apt-get update -q")
-        return self
 
     def __exit__(self, *_):
         for place in reversed(self.mounted):

@@ -115,7 +115,9 @@ TEST(Environment, RejectsBadVariables) {
        "[slurm] SLURM_STEP_TASKS_PER_NODE: bad list at character 2: got \"2(\", want ','"},
   };
   for (const auto& [variables, message] : cases)
-    EXPECT_EQ(TextOf<ConfigError>([&] { FindRankPlacement(FakeEnvironment(variables)); }), message);
+    EXPECT_EQ(TextOf<ConfigError>(
+                  [&variables = variables] { FindRankPlacement(FakeEnvironment(variables)); }),
+              message);
 }
 
 TEST(Environment, RefusesProcessesThatAreNotConnected) {

@@ -52,7 +52,7 @@ TEST(NodeList, RejectsMalformedLists) {
        "end with '-'"},
   };
   for (const auto& [text, message] : cases)
-    EXPECT_EQ(TextOf<ConfigError>([&] { ExpandNodeList("[slurm] X", text); }),
+    EXPECT_EQ(TextOf<ConfigError>([&text = text] { ExpandNodeList("[slurm] X", text); }),
               fmt::format("[slurm] X: {}", message))
         << text;
 }
@@ -73,7 +73,7 @@ TEST(Counts, RejectsMalformedCounts) {
       {"65536(x17)", "bad list at character 11: got \"65536(x17)\", want at most 1048576 tasks"},
   };
   for (const auto& [text, message] : cases)
-    EXPECT_EQ(TextOf<ConfigError>([&] { ExpandCounts("[slurm] X", text); }),
+    EXPECT_EQ(TextOf<ConfigError>([&text = text] { ExpandCounts("[slurm] X", text); }),
               fmt::format("[slurm] X: {}", message))
         << text;
 }
