@@ -147,7 +147,7 @@ bool FollowHardLinks(hid_t file, const Site& site) {
 
 Handle OpenObject(hid_t file, const Site& site) {
   if (!FollowHardLinks(file, site)) {
-    throw DataError(fmt::format("[io.hdf5] {}: {}: missing", site.file, site.object));
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is missing", site.file, site.object));
   }
   return {Check(H5Oopen(file, site.object.c_str(), H5P_DEFAULT), site, "open"), H5Oclose};
 }

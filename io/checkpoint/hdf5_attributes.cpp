@@ -211,7 +211,7 @@ std::vector<std::string> Hdf5File::GetStringList(const std::string& object,
     values.insert(values.end(), more.begin(), more.end());
   }
   if (part == 0) {
-    throw DataError(fmt::format("[io.hdf5] {}: {}: missing", path_, NameOf(object, name)));
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is missing", path_, NameOf(object, name)));
   }
   return values;
 }

@@ -149,7 +149,7 @@ TEST_F(Hdf5Test, ReadsStringListsOfAllForms) {
   EXPECT_THAT([&] { file.GetStringList("/", "number"); },
               ThrowsMessage<DataError>(HasSubstr("/, attribute number: is not a string")));
   EXPECT_THAT([&] { file.GetStringList("/", "absent"); },
-              ThrowsMessage<DataError>(HasSubstr("/, attribute absent: missing")));
+              ThrowsMessage<DataError>(HasSubstr("/, attribute absent: is missing")));
   EXPECT_THROW(file.GetInt("/", "number"), DataError);
 }
 
