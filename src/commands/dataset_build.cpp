@@ -80,7 +80,7 @@ struct BuildFlags {
   io::BuildOptions ToOptions(const CommandLine& line) {
     options.dataset = &io::FindDataset(name);
     if (raw_dir.empty() && name != "synthetic")
-      throw UsageError("[flags] --raw_dir: is missing; name the folder of the raw files");
+      throw UsageError("[flags] --raw_dir: missing; name the folder of the raw files");
     std::error_code error;
     if (!raw_dir.empty() && !std::filesystem::exists(raw_dir, error) && !error)
       throw DataError(

@@ -59,8 +59,9 @@ TEST_F(BadInputTest, NamesATruncatedRecord) {
 TEST_F(BadInputTest, NamesARecordWithABadLength) {
   const size_t offset = OffsetOfRecord(good(), 17);
   FlipBit(train_file_, offset);
-  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65,
-                        {train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
+  EXPECT_TRUE(
+      FailsWith(TrainAnEpoch(), 65,
+                {train_file_, "record 17", "byte " + std::to_string(offset), "length checksum"}));
 }
 
 TEST_F(BadInputTest, NamesARecordWithBadDataOnTwoRanks) {
@@ -68,7 +69,8 @@ TEST_F(BadInputTest, NamesARecordWithBadDataOnTwoRanks) {
   FlipBit(train_file_, offset + 12 + 60);
   const ProcessResult result = TrainAnEpoch({}, 2);
   EXPECT_TRUE(FailsWith(
-      result, 65, {"[rank ", train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
+      result, 65,
+      {"[rank ", train_file_, "record 17", "byte " + std::to_string(offset), "data checksum"}));
   EXPECT_LT(result.seconds, 45) << "the job must not wait for the deadline of 60 s";
 }
 

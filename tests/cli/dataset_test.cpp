@@ -42,12 +42,12 @@ TEST_F(DatasetTest, ShowEscapesControlCharactersOfARecord) {
 TEST_F(DatasetTest, VerifyNamesTheDamage) {
   const std::string good = ReadText(train_file_);
   FlipBit(train_file_, OffsetOfRecord(good, 3) + 12 + 40);
-  EXPECT_TRUE(
-      FailsWith(Carole(Verify(train_file_)), 65, {"mnist_train.tfrecord", "record 3", "crc"}));
+  EXPECT_TRUE(FailsWith(Carole(Verify(train_file_)), 65,
+                        {"mnist_train.tfrecord", "record 3", "data checksum"}));
   WriteFile(train_file_, good);
   FlipBit(train_file_, OffsetOfRecord(good, 4) + 2);
-  EXPECT_TRUE(
-      FailsWith(Carole(Verify(train_file_)), 65, {"mnist_train.tfrecord", "record 4", "crc"}));
+  EXPECT_TRUE(FailsWith(Carole(Verify(train_file_)), 65,
+                        {"mnist_train.tfrecord", "record 4", "length checksum"}));
   WriteFile(train_file_, good.substr(0, good.size() - 9));
   EXPECT_TRUE(FailsWith(Carole(Verify(train_file_)), 65, {"mnist_train.tfrecord", "record 299"}));
   WriteFile(train_file_, "");
@@ -152,7 +152,7 @@ TEST_F(DatasetTest, MissingRawFilesAreNamed) {
                         65, {"nowhere"}));
   EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=cifar10", "--raw_dir",
                                 folder_ / "raw", "--dataset_dir", folder_ / "out"}),
-                        65, {"[io.build] --raw_dir", "no data_batch_1.bin there or in"}));
+                        65, {"[io.build] --raw_dir", "no data_batch_1.bin here or in"}));
   EXPECT_TRUE(FailsWith(
       Carole({"dataset", "build", "--dataset_name=imagenet", "--dataset_dir", folder_ / "out"}), 64,
       {"--raw_dir"}));

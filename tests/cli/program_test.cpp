@@ -51,7 +51,7 @@ TEST(ProgramTest, UnknownFlagNamesTheNearest) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--bath_size=8"}), 64,
                         {"--bath_size", "did you mean --batch_size?"}));
   EXPECT_TRUE(
-      FailsWith(Carole({"train", "--optimizer", "sgd"}), 64, {"--optimizer", "--optimizer?"}));
+      FailsWith(Carole({"train", "--optimzer", "sgd"}), 64, {"--optimzer", "--optimizer?"}));
 }
 
 TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {

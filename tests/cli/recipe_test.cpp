@@ -68,8 +68,8 @@ TEST_F(RecipeTest, TrainImageClassifierAcceptsWhatItsParsersAccepted) {
       {"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist", "--model=lenet",
        "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas", "False",
        "--ignore_missing=t", "-log_every_n_steps=1", "--trainable_scopes=LeNet/fc3,LeNet/fc4"});
-  for (const char* text :
-       {"16 local, 16 global", "2 steps", "--clone_on_cpu: --backend says", "global step 1: loss"})
+  for (const char* text : {"16 local, 16 global", "2 steps", "--clone_on_cpu: --backend chooses",
+                           "global step 1: loss"})
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
               HasSubstr("--trainable_scopes=LeNet/fc3,LeNet/fc4"));
@@ -400,7 +400,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
         {"--num_gpus=-1", "got -1, want a whole number of at least 0"},
         {"--data-format=NHWC", "want channels_first or channels_last"},
         {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
-        {"--num-layers=45", "got 45, want 6n + 2"},
+        {"--num-layers=45", "got 45, want a number of layers 6n + 2"},
         {"--batch-norm-decay=inf", "got inf, want a finite number"},
         {"--learning_rate=", "got nothing, want a number"},
         {"--labels_offset=", "got nothing, want a whole number"},
@@ -418,7 +418,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
 
 TEST_F(RecipeTest, ImagenetMainRequiresAnOutputFolder) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
-                        {"--output_dir: is missing", "UAI's ResNet on ImageNet has no default"}));
+                        {"--output_dir: missing", "UAI's ResNet on ImageNet has no default"}));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ def check_symbols(root):
     """Checks that the library has every function that nvjpeg.cpp looks up by name."""
     library = ctypes.CDLL(find_in_wheels("lib/libnvjpeg.so.1[23]"))
     with open(os.path.join(root, "src/backend/nvjpeg/nvjpeg.cpp"), encoding="utf-8") as file:
-        names = re.findall(r'Find\(library, "(nvjpeg\w+)"', file.read())
+        names = re.findall(r'LoadSymbol\(library, "(nvjpeg\w+)"', file.read())
     missing = [name for name in names if not hasattr(library, name)]
     if missing or len(names) < 6:
         sys.exit(f"[check] nvjpeg: looked for {names}, missing {missing}")

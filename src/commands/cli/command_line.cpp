@@ -123,7 +123,7 @@ std::string ExplainError(const CLI::App& app, const std::string& text) {
   }
   if (std::regex_match(text, match, unreadable))
     return fmt::format("--config: {}: cannot be read", match[1].str());
-  if (std::regex_match(text, match, missing)) return match[1].str() + ": is missing";
+  if (std::regex_match(text, match, missing)) return match[1].str() + ": missing";
   if (std::regex_match(text, match, no_value) && option() != nullptr) {
     return fmt::format("{}: its value is missing, want {}", match[1].str(), AllowedText(*option()));
   }

@@ -311,8 +311,8 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
   const std::string required(chosen.required);
   if (defaults == &Recipe::train && !required.empty() && line.HasFlag(required) &&
       !line.IsGiven(required)) {
-    throw UsageError(fmt::format("[flags] --{}: is missing: {} has no default for it", required,
-                                 chosen.program));
+    throw UsageError(
+        fmt::format("[flags] --{}: missing; {} has no default for it", required, chosen.program));
   }
   apply(recipe);
   return true;

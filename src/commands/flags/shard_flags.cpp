@@ -33,7 +33,7 @@ std::vector<fs::path> ShardFlags::Find() const {
   if (!files.empty()) return {files.begin(), files.end()};
   if (dataset_name.empty() || dataset_dir.empty())
     throw UsageError(
-        "[flags] FILE: is missing; name TFRecord files, or give --dataset_name and --dataset_dir");
+        "[flags] FILE: missing; name TFRecord files, or give --dataset_name and --dataset_dir");
   return io::FindShards(io::FindDataset(dataset_name), dataset_split_name, dataset_dir);
 }
 

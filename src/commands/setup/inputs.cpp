@@ -52,7 +52,7 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.net = &nets::FindNet(net.model_name);
   input.dataset = &io::FindDataset(dataset.dataset_name);
   if (dataset.dataset_dir.empty())
-    throw UsageError("[flags] --dataset_dir: is missing; name the folder of the TFRecords");
+    throw UsageError("[flags] --dataset_dir: missing; name the folder of the TFRecords");
   input.preprocessing = PreprocessingOf(*input.net, dataset.preprocessing_name);
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);

@@ -439,7 +439,8 @@ TEST_F(PipelineTest, RefusesBadBoundingBoxes) {
       HasSubstr(
           "record 0 at byte 0: image/object/bbox/ymin: box 0 outside the image: got 0.1 to 1.5"));
   WriteExamples({with_boxes({0.1f, 0.2f}, {0.9f})});
-  EXPECT_THAT(ErrorInBatch(options, 0), HasSubstr("image/object/bbox/ymin: got 2 boxes, want 1"));
+  EXPECT_THAT(ErrorInBatch(options, 0),
+              HasSubstr("image/object/bbox/ymin: wrong number of boxes: got 2, want 1"));
   options.use_bounding_boxes = false;
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
 }
