@@ -33,7 +33,7 @@ std::atomic<bool> counting{false};
 std::atomic<int64_t> calls{0};
 std::atomic<size_t> largest{0};
 
-void Count(size_t bytes) {
+[[maybe_unused]] void Count(size_t bytes) {
   if (!counting.load(std::memory_order_relaxed)) return;
   calls.fetch_add(1, std::memory_order_relaxed);
   size_t seen = largest.load(std::memory_order_relaxed);
