@@ -13,7 +13,7 @@ namespace {
 std::string FindModule(const LoadableModule& module) {
   std::error_code ignored;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const char* subfolder : {".", "..", "../lib"}) {
+  for (const char* subfolder : {".", "..", "../lib", "../lib/carole"}) {
     const auto path = folder / subfolder / module.library;
     if (std::filesystem::exists(path, ignored)) return path.lexically_normal().string();
   }

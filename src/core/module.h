@@ -15,8 +15,8 @@ struct LoadableModule {
 };
 
 // Loads the library and returns the address of a function that it exports. The library is searched
-// in the folder of the program, in the folder above it, and in ../lib: the places that a build and
-// an installation use. It is never unloaded.
+// in the folder of the program, in the folder above it, in ../lib and in ../lib/carole: the places
+// that a build, a bundle and a package use. It is never unloaded.
 //
 // Throws ConfigError if the file is missing, does not load, or does not export the symbol. The last
 // means that it belongs to another version of the program.
