@@ -33,6 +33,7 @@ TEST(Download, DoesNotWaitForLaterWork) {
   });
   EXPECT_EQ(*download->Wait(), std::byte{7});  // would hang if it waited for the kernel
   may_end = true;
+  kernels.Wait();  // the kernel reads may_end
 }
 
 }  // namespace
