@@ -12,15 +12,14 @@
 namespace carole::io {
 namespace {
 
-// Values of zlib's windowBits: a window of 2^15 bytes. +32 detects a gzip or zlib header; a
-// negative value means a raw deflate stream.
-constexpr int kGzipOrZlib = 15 + 32, kRaw = -15;
+// zlib's windowBits: a window of 2^15 bytes. +32 detects a gzip or zlib header.
+constexpr int kGzipOrZlib = 15 + 32;
 
 class InflateSource : public Source {
  public:
-  InflateSource(std::unique_ptr<Source> compressed, int window_bits)
+  explicit InflateSource(std::unique_ptr<Source> compressed)
       : compressed_(std::move(compressed)), input_(size_t{64} << 10) {
-    CAROLE_CHECK(inflateInit2(&stream_, window_bits) == Z_OK, "inflateInit2 failed");
+    CAROLE_CHECK(inflateInit2(&stream_, kGzipOrZlib) == Z_OK, "inflateInit2 failed");
   }
   InflateSource(const InflateSource&) = delete;
   InflateSource& operator=(const InflateSource&) = delete;
@@ -97,11 +96,7 @@ class InflateSource : public Source {
 }  // namespace
 
 std::unique_ptr<Source> Inflate(std::unique_ptr<Source> compressed) {
-  return std::make_unique<InflateSource>(std::move(compressed), kGzipOrZlib);
-}
-
-std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed) {
-  return std::make_unique<InflateSource>(std::move(compressed), kRaw);
+  return std::make_unique<InflateSource>(std::move(compressed));
 }
 
 bool IsGzip(const Source& source) {

@@ -1,5 +1,5 @@
-// Decompression: wraps a gzip (RFC 1952), zlib (RFC 1950) or raw deflate (RFC 1951) stream in a
-// Source that gives the inflated bytes.
+// Decompression: wraps a gzip (RFC 1952) or zlib (RFC 1950) stream in a Source that gives the
+// inflated bytes.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,6 @@ namespace carole::io {
 // inflates again from the beginning. Memory use is bounded, whatever the stream claims. Not
 // thread-safe. Reads throw DataError if the stream is damaged or truncated.
 std::unique_ptr<Source> Inflate(std::unique_ptr<Source> compressed);
-
-// Like Inflate(), for one raw deflate stream: without header and checksum, as in a zip archive.
-// `compressed` must end where the stream ends.
-std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed);
 
 // Whether the source begins with gzip's magic number.
 bool IsGzip(const Source& source);

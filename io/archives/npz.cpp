@@ -1,24 +1,22 @@
 #include "io/archives/npz.h"
 
 #include <fmt/format.h>
+#include <zip.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "io/archives/inflate.h"
+#include "src/core/check.h"
 #include "src/core/error.h"
 
 namespace carole::io {
 namespace {
 
-// Record signatures and sizes of the zip format (PKWARE's APPNOTE.TXT, section 4.3).
-constexpr uint32_t kEntryMagic = 0x02014b50, kLocalMagic = 0x04034b50;
-constexpr size_t kEndBytes = 22, kEntryBytes = 46, kLocalBytes = 30;
-constexpr size_t kMaxComment = 0xffff;
-constexpr uint16_t kEncrypted = 1, kStored = 0, kDeflated = 8;
-constexpr uint32_t kMaxBytes = uint32_t{1} << 30;      // an array's largest size
-constexpr uint32_t kMaxDirectory = uint32_t{1} << 20;  // enough for thousands of arrays
+constexpr size_t kMinFile = 22;  // the size of an empty zip archive
+constexpr uint64_t kMaxFile = uint64_t{1} << 32;
+constexpr uint32_t kMaxArray = uint32_t{1} << 30;
+constexpr size_t kPiece = size_t{1} << 20;  // bytes of a member that are inflated at once
 
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
@@ -38,7 +36,7 @@ std::string_view ValueOf(std::string_view header, std::string_view key, char end
 }
 
 // Parses "(60000, 28, 28" (the closing parenthesis is already cut off). Returns an empty shape if a
-// size is not a number from 1 to kMaxBytes.
+// size is not a number from 1 to kMaxArray.
 std::vector<int64_t> ParseShape(std::string_view text) {
   std::vector<int64_t> shape;
   if (!text.starts_with('(')) return {};
@@ -46,7 +44,7 @@ std::vector<int64_t> ParseShape(std::string_view text) {
   while (!text.empty()) {
     int64_t size = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (error != std::errc() || size < 1 || size > kMaxBytes) return {};
+    if (error != std::errc() || size < 1 || size > kMaxArray) return {};
     shape.push_back(size);
     text.remove_prefix(static_cast<size_t>(end - text.data()));
     text.remove_prefix(std::min(text.find_first_not_of(", "), text.size()));
@@ -74,6 +72,22 @@ NpyHeader ReadNpyHeader(const std::string& name, std::string_view bytes) {
   return {.text = bytes.substr(begin, length), .end = begin + length};
 }
 
+// A libzip error. The destructor frees its text.
+class ZipError {
+ public:
+  ZipError() { zip_error_init(&error_); }
+  ZipError(const ZipError&) = delete;
+  ZipError& operator=(const ZipError&) = delete;
+  ~ZipError() { zip_error_fini(&error_); }
+
+  zip_error_t* get() { return &error_; }
+  int code() const { return zip_error_code_zip(&error_); }
+  const char* text() { return zip_error_strerror(&error_); }
+
+ private:
+  zip_error_t error_;
+};
+
 }  // namespace
 
 ByteArray ParseNpy(const std::string& name, std::string bytes, size_t rank) {
@@ -92,7 +106,7 @@ ByteArray ParseNpy(const std::string& name, std::string bytes, size_t rank) {
     ThrowDamage(name, fmt::format("wrong shape: got {}), want {} sizes of 1 or more", text, rank));
   }
   uint64_t elements = 1;
-  for (int64_t size : result.shape) elements = std::min<uint64_t>(elements * size, kMaxBytes);
+  for (int64_t size : result.shape) elements = std::min<uint64_t>(elements * size, kMaxArray);
   if (bytes.size() - header.end != elements) {
     ThrowDamage(name,
                 fmt::format("wrong size: got {} bytes of elements, want as many as shape {}) has",
@@ -103,101 +117,65 @@ ByteArray ParseNpy(const std::string& name, std::string bytes, size_t rank) {
   return result;
 }
 
-NpzFile::NpzFile(std::unique_ptr<Source> file) : file_(std::move(file)) {
-  const auto size = file_->size();
-  if (!size || *size < kEndBytes) Fail("too short for an .npz file");
-  ReadDirectory(*size);
-}
+void NpzFile::CloseZip::operator()(zip* archive) const { zip_discard(archive); }
 
-void NpzFile::Fail(const std::string& what) const { ThrowDamage(name(), what); }
-
-std::string NpzFile::ReadPart(uint64_t offset, uint64_t bytes) const {
-  if (offset > *file_->size() || bytes > *file_->size() - offset)
-    Fail(fmt::format("truncated file: want {} bytes from byte {} on; re-copy the file", bytes,
-                     offset));
-  std::string part(bytes, '\0');
-  const size_t got = file_->ReadAt(offset, part);
-  if (got != bytes)
-    Fail(fmt::format("file changed while it was read: got {} bytes, want {}", got, bytes));
-  return part;
-}
-
-// Finds the end-of-central-directory record and reads the directory. The record is at the end of
-// the file; only an archive comment of any text may follow it.
-void NpzFile::ReadDirectory(uint64_t size) {
-  const uint64_t tail_bytes = std::min<uint64_t>(size, kEndBytes + kMaxComment);
-  const std::string tail = ReadPart(size - tail_bytes, tail_bytes);
-  const size_t end = tail.rfind("PK\x05\x06", tail_bytes - kEndBytes);
-  if (end == std::string::npos)
+NpzFile::NpzFile(std::unique_ptr<Source> file)
+    : name_(file->name()), bytes_(ReadAll(*file, kMaxFile)) {
+  if (bytes_.size() < kMinFile) Fail("too short for an .npz file");
+  ZipError error;
+  zip_source_t* source = zip_source_buffer_create(bytes_.data(), bytes_.size(), 0, error.get());
+  CAROLE_CHECK(source != nullptr, "zip_source_buffer_create failed");
+  archive_.reset(zip_open_from_source(source, ZIP_RDONLY, error.get()));
+  if (archive_ != nullptr) return;
+  zip_source_free(source);
+  if (error.code() == ZIP_ER_NOZIP)
     Fail("no end-of-directory record of a zip archive; is this an .npz file, and is it complete?");
-  const char* record = tail.data() + end;
-  const auto count = LoadLittleEndian<uint16_t>(record + 10);
-  const auto bytes = LoadLittleEndian<uint32_t>(record + 12),
-             offset = LoadLittleEndian<uint32_t>(record + 16);
-  if (bytes > kMaxDirectory)
-    Fail(fmt::format("zip directory too large: got {} bytes, want at most {}", bytes,
-                     kMaxDirectory));
-  const std::string directory = ReadPart(offset, bytes);
-  std::string_view left = directory;
-  for (int i = 0; i < count; ++i) {
-    if (left.size() < kEntryBytes || LoadLittleEndian<uint32_t>(left.data()) != kEntryMagic)
-      Fail(fmt::format("damaged entry {} of the zip directory; re-copy the file", i));
-    const auto name = LoadLittleEndian<uint16_t>(left.data() + 28);
-    const size_t whole = kEntryBytes + name + LoadLittleEndian<uint16_t>(left.data() + 30) +
-                         LoadLittleEndian<uint16_t>(left.data() + 32);
-    if (left.size() < whole)
-      Fail(fmt::format("damaged entry {} of the zip directory; re-copy the file", i));
-    if ((LoadLittleEndian<uint16_t>(left.data() + 8) & kEncrypted) != 0)
-      Fail("encrypted archive; want one that is not encrypted");
-    members_.push_back({.name = std::string(left.substr(kEntryBytes, name)),
-                        .method = LoadLittleEndian<uint16_t>(left.data() + 10),
-                        .crc = LoadLittleEndian<uint32_t>(left.data() + 16),
-                        .compressed_bytes = LoadLittleEndian<uint32_t>(left.data() + 20),
-                        .bytes = LoadLittleEndian<uint32_t>(left.data() + 24),
-                        .header_offset = LoadLittleEndian<uint32_t>(left.data() + 42)});
-    left.remove_prefix(whole);
-  }
+  Fail(fmt::format("damaged zip directory ({}); re-copy the file", error.text()));
 }
 
-// Returns the uncompressed bytes of a member. Sizes come from the directory, not from the local
-// header: NumPy stores those of the local header in an extra field (zip64).
-std::string NpzFile::Unpack(const Member& member) const {
-  const std::string local = ReadPart(member.header_offset, kLocalBytes);
-  if (LoadLittleEndian<uint32_t>(local.data()) != kLocalMagic)
-    Fail(fmt::format("{}: damaged header at byte {}; re-copy the file", member.name,
-                     member.header_offset));
-  if (member.bytes > kMaxBytes)
-    Fail(fmt::format("{}: too large: got {} bytes, want at most {}", member.name, member.bytes,
-                     kMaxBytes));
-  std::string bytes = ReadPart(uint64_t{member.header_offset} + kLocalBytes +
-                                   LoadLittleEndian<uint16_t>(local.data() + 26) +
-                                   LoadLittleEndian<uint16_t>(local.data() + 28),
-                               member.compressed_bytes);
-  if (member.method == kDeflated) {
-    const auto inflated =
-        InflateRaw(std::make_unique<MemorySource>(name() + ": " + member.name, std::move(bytes)));
-    bytes = ReadAll(*inflated, member.bytes);
-  } else if (member.method != kStored) {
-    Fail(fmt::format("{}: unsupported compression: got method {}, want 0 (stored) or 8 (deflated)",
-                     member.name, member.method));
+void NpzFile::Fail(const std::string& what) const { ThrowDamage(name_, what); }
+
+std::string NpzFile::Unpack(const std::string& member) const {
+  const auto fail = [&](const std::string& what) { Fail(fmt::format("{}: {}", member, what)); };
+  zip_stat_t claimed;  // what the archive's directory says about the member
+  if (zip_stat(archive_.get(), member.c_str(), ZIP_FL_ENC_RAW, &claimed) != 0)
+    Fail(fmt::format("no member {} in this archive", member));
+  if (claimed.encryption_method != ZIP_EM_NONE)
+    Fail("encrypted archive; want one that is not encrypted");
+  if (claimed.size > kMaxArray)
+    fail(fmt::format("too large: got {} bytes, want at most {}", claimed.size, kMaxArray));
+  if (claimed.comp_method != ZIP_CM_STORE && claimed.comp_method != ZIP_CM_DEFLATE) {
+    fail(fmt::format("unsupported compression: got method {}, want 0 (stored) or 8 (deflated)",
+                     claimed.comp_method));
   }
-  if (bytes.size() != member.bytes)
-    Fail(fmt::format("{}: wrong size: got {} bytes, want {}", member.name, bytes.size(),
-                     member.bytes));
-  const auto crc = static_cast<uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-  if (crc != member.crc)
-    Fail(fmt::format("{}: checksum mismatch: got {:#010x}, want {:#010x}; re-copy the file",
-                     member.name, crc, member.crc));
+  const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(
+      zip_fopen_index(archive_.get(), claimed.index, 0), zip_fclose);
+  if (file == nullptr) fail(fmt::format("{}; re-copy the file", zip_strerror(archive_.get())));
+  // The size is only a claim, so memory grows with the bytes that are really there.
+  std::string bytes;
+  for (;;) {
+    const size_t start = bytes.size();
+    bytes.resize(start + kPiece);
+    const zip_int64_t got = zip_fread(file.get(), bytes.data() + start, kPiece);
+    bytes.resize(start + static_cast<size_t>(std::max<zip_int64_t>(got, 0)));
+    if (got < 0) {
+      if (zip_error_code_zip(zip_file_get_error(file.get())) == ZIP_ER_CRC) {
+        const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+        fail(fmt::format("checksum mismatch: got {:#010x}, want {:#010x}; re-copy the file", crc,
+                         claimed.crc));
+      }
+      fail(fmt::format("byte {}: {}; re-copy the file", start, zip_file_strerror(file.get())));
+    }
+    if (got == 0 || bytes.size() > claimed.size) break;
+  }
+  if (bytes.size() != claimed.size)
+    fail(fmt::format("wrong size: got {} bytes, want {}", bytes.size(), claimed.size));
   return bytes;
 }
 
 ByteArray NpzFile::Read(std::string_view array, size_t rank) const {
-  const std::string want = fmt::format("{}.npy", array);
-  for (const Member& member : members_) {
-    if (member.name == want) return ParseNpy(name() + ": " + want, Unpack(member), rank);
-  }
-  Fail(fmt::format("no member {} in this archive", want));
+  const std::string member = fmt::format("{}.npy", array);
+  return ParseNpy(fmt::format("{}: {}", name_, member), Unpack(member), rank);
 }
 
 }  // namespace carole::io

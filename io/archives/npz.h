@@ -10,6 +10,8 @@
 
 #include "src/core/files/bytes.h"
 
+struct zip;
+
 namespace carole::io {
 
 // An array of uint8 elements.
@@ -23,37 +25,31 @@ struct ByteArray {
 // the number of bytes differs from the shape.
 ByteArray ParseNpy(const std::string& name, std::string bytes, size_t rank);
 
-// An open .npz archive. The constructor reads the list of members; Read() reads one array.
+// An open .npz archive. The constructor reads the file and its list of members; Read() reads one
+// array. Not thread-safe.
 class NpzFile {
  public:
-  // Throws DataError if the file is not a zip archive or is damaged. It also throws for features
-  // that NumPy does not write: encryption, several volumes, more than 2^32 bytes.
+  // Throws DataError if the file is not a zip archive, is damaged, or has more than 2^32 bytes.
   explicit NpzFile(std::unique_ptr<Source> file);
 
-  const std::string& name() const { return file_->name(); }
+  const std::string& name() const { return name_; }
 
-  // Reads one array. The array "x_train" is the member x_train.npy, stored or deflated. Sizes are
-  // checked before memory is allocated. Throws DataError if the member is missing, if its size or
-  // CRC-32 differs from the archive's directory, and as ParseNpy() does.
+  // Reads one array. The array "x_train" is the member x_train.npy, stored or deflated. An array
+  // may have at most 2^30 bytes. Throws DataError if the member is missing, encrypted or larger, if
+  // its size or CRC-32 differs from the archive's directory, and as ParseNpy() does.
   ByteArray Read(std::string_view array, size_t rank) const;
 
  private:
-  // An entry of the zip archive's central directory.
-  struct Member {
-    std::string name;
-    uint32_t method;  // of compression
-    uint32_t crc;     // CRC-32 of the uncompressed bytes
-    uint32_t compressed_bytes, bytes;
-    uint32_t header_offset;  // of the member's local header in the file
+  struct CloseZip {
+    void operator()(zip* archive) const;
   };
 
-  void ReadDirectory(uint64_t size);
-  std::string Unpack(const Member& member) const;
-  std::string ReadPart(uint64_t offset, uint64_t bytes) const;
+  std::string Unpack(const std::string& member) const;
   [[noreturn]] void Fail(const std::string& what) const;
 
-  std::unique_ptr<Source> file_;
-  std::vector<Member> members_;
+  const std::string name_;
+  const std::string bytes_;                 // the file, which archive_ refers to
+  std::unique_ptr<zip, CloseZip> archive_;  // libzip's zip_t
 };
 
 }  // namespace carole::io

@@ -1,178 +1,144 @@
+// Parses with Expat, which calls the parser's handlers for each tag and text. Expat's C code must
+// not be unwound by an exception: handlers note a problem and stop Expat, and Document() throws.
 #include "io/archives/xml.h"
 
+#include <expat.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <utility>
+#include <climits>
+#include <memory>
 
+#include "src/core/check.h"
 #include "src/core/error.h"
-#include "src/core/text/parse_number.h"
 
 namespace carole::io {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 constexpr int kMaxElements = 100'000;
+constexpr size_t kMaxNameShown = 80;  // bytes of a name in an error message
 constexpr std::string_view kBlanks = " \t\r\n";
 
-// The entities that XML predefines.
-constexpr std::array<std::pair<std::string_view, char>, 5> kEntities = {
-    {{"lt", '<'}, {"gt", '>'}, {"amp", '&'}, {"quot", '"'}, {"apos", '\''}}};
-
-void AppendUtf8(uint32_t code, std::string& out) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-    return;
-  }
-  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  constexpr uint32_t kLead[] = {0, 0xc0, 0xe0, 0xf0};
-  out += static_cast<char>(kLead[more] | code >> (6 * more));
-  for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
-}
-
-// A recursive-descent parser. Its methods consume the text from at_ on.
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  Parser(std::string_view text, const std::string& file)
+      : text_(text), file_(file), expat_(XML_ParserCreate(nullptr), XML_ParserFree) {
+    CAROLE_CHECK(expat_ != nullptr, "XML_ParserCreate failed");
+    XML_SetUserData(expat_.get(), this);
+    XML_SetElementHandler(expat_.get(), Start, End);
+    XML_SetCharacterDataHandler(expat_.get(), Text);
+    XML_SetStartDoctypeDeclHandler(expat_.get(), Doctype);
+  }
 
   XmlElement Document() {
-    Take("\xef\xbb\xbf");
-    SkipMisc();
-    if (!Take("<")) Fail("no element: got text, want <");
-    XmlElement root = Element(1);
-    SkipMisc();
-    if (at_ < text_.size()) Fail("got text after the root element, want the end of the file");
-    return root;
+    if (text_.size() > INT_MAX) Note(0, fmt::format("too long: got {} bytes", text_.size()));
+    if (problem_.empty() && XML_Parse(expat_.get(), text_.data(), static_cast<int>(text_.size()),
+                                      true) != XML_STATUS_OK) {
+      const size_t at = At();
+      Note(at, Explain(XML_GetErrorCode(expat_.get()), at));
+    }
+    if (!problem_.empty()) throw DataError(problem_);
+    return std::move(document_.children.front());
   }
 
  private:
-  [[noreturn]] void Fail(std::string_view what) const {
-    throw DataError(fmt::format("[io.xml] {}: byte {}: {}", file_, at_, what));
+  static void Start(void* self, const char* name, const char**) {
+    static_cast<Parser*>(self)->OnStart(name);
+  }
+  static void End(void* self, const char*) { static_cast<Parser*>(self)->OnEnd(); }
+  static void Text(void* self, const char* text, int bytes) {
+    static_cast<Parser*>(self)->open_.back()->text.append(text, static_cast<size_t>(bytes));
+  }
+  static void Doctype(void* self, const char*, const char*, const char*, int) {
+    static_cast<Parser*>(self)->OnDoctype();
   }
 
-  // Consumes `token` if it is next; returns whether it was.
-  bool Take(std::string_view token) {
-    if (!text_.substr(at_).starts_with(token)) return false;
-    at_ += token.size();
-    return true;
+  void OnStart(const char* name) {
+    if (!problem_.empty()) return;  // Expat may call some more handlers after it was stopped
+    if (open_.size() > kMaxDepth)
+      return Stop(At(), fmt::format("nested deeper than {} elements", kMaxDepth));
+    if (++elements_ > kMaxElements)
+      return Stop(At(), fmt::format("more than {} elements", kMaxElements));
+    open_.push_back(&open_.back()->children.emplace_back(XmlElement{.name = name}));
   }
 
-  void SkipBlanks() { at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size()); }
-
-  void SkipPast(std::string_view token) {
-    const size_t end = text_.find(token, at_);
-    if (end == std::string_view::npos) Fail(fmt::format("truncated file: want {}", token));
-    at_ = end + token.size();
+  void OnEnd() {
+    if (!problem_.empty()) return;
+    std::string& text = open_.back()->text;
+    const size_t first = text.find_first_not_of(kBlanks);
+    text.erase(text.find_last_not_of(kBlanks) + 1);
+    text.erase(0, std::min(first, text.size()));
+    open_.pop_back();
   }
 
-  // Skips one comment or processing instruction; returns whether there was one.
-  bool SkipComment() {
-    if (Take("<!--")) return SkipPast("-->"), true;
-    if (Take("<?")) return SkipPast("?>"), true;
-    return false;
+  // Expat calls this at the end of the type's name.
+  void OnDoctype() {
+    const size_t begin = text_.rfind("<!DOCTYPE", At());
+    Stop(begin == std::string_view::npos ? At() : begin,
+         "document types and custom entities are not supported");
   }
 
-  // Skips blanks, comments and processing instructions before and after the root element.
-  void SkipMisc() {
-    do SkipBlanks();
-    while (SkipComment());
-    if (text_.substr(at_).starts_with("<!"))
-      Fail("document types and custom entities are not supported");
+  // Offset of the current event, or of the error.
+  size_t At() const {
+    const XML_Index at = XML_GetCurrentByteIndex(expat_.get());
+    return at < 0 ? 0 : std::min(static_cast<size_t>(at), text_.size());
   }
 
-  std::string_view Name() {
-    const size_t start = at_;
-    at_ = std::min(text_.find_first_of("<>/=&\"' \t\r\n", at_), text_.size());
-    if (at_ == start) Fail("want a name");
-    return text_.substr(start, at_ - start);
+  // Keeps the first problem.
+  void Note(size_t at, const std::string& what) {
+    if (problem_.empty()) problem_ = fmt::format("[io.xml] {}: byte {}: {}", file_, at, what);
   }
 
-  // Parses an element, whose "<" is already consumed. `depth` is this element's; the root has 1.
-  XmlElement Element(int depth) {
-    if (depth > kMaxDepth) Fail(fmt::format("nested deeper than {} elements", kMaxDepth));
-    if (++elements_ > kMaxElements) Fail(fmt::format("more than {} elements", kMaxElements));
-    XmlElement element{.name = std::string(Name())};
-    if (SkipAttributes()) return element;
-    Content(element, depth);
-    if (Name() != element.name) Fail(fmt::format("want </{}>", element.name.substr(0, 80)));
-    SkipBlanks();
-    if (!Take(">")) Fail("want >");
-    const size_t first = element.text.find_first_not_of(kBlanks);
-    element.text.erase(element.text.find_last_not_of(kBlanks) + 1);
-    element.text.erase(0, std::min(first, element.text.size()));
-    return element;
+  void Stop(size_t at, const std::string& what) {
+    Note(at, what);
+    XML_StopParser(expat_.get(), XML_FALSE);
   }
 
-  // Skips the attributes and the end of the tag; returns whether the tag ends with "/>".
-  bool SkipAttributes() {
-    for (;;) {
-      SkipBlanks();
-      if (Take("/>")) return true;
-      if (Take(">")) return false;
-      Name();
-      SkipBlanks();
-      if (!Take("=")) Fail("want = after the name of an attribute");
-      SkipBlanks();
-      const std::string_view quote = text_.substr(at_, 1);
-      if (quote != "\"" && quote != "'") Fail("want a quoted value");
-      ++at_;
-      SkipPast(quote);
+  // "</name>" of the innermost open element.
+  std::string EndTag() const {
+    return open_.size() == 1 ? "an element"
+                             : fmt::format("</{}>", open_.back()->name.substr(0, kMaxNameShown));
+  }
+
+  // Describes Expat's error at the offset `at`.
+  std::string Explain(XML_Error code, size_t at) const {
+    const std::string_view rest = text_.substr(at);
+    switch (code) {
+      case XML_ERROR_SYNTAX:
+        return "no element: got text, want <";
+      case XML_ERROR_NO_ELEMENTS:
+      case XML_ERROR_UNCLOSED_TOKEN:
+      case XML_ERROR_UNCLOSED_CDATA_SECTION:
+        return fmt::format("truncated file: want {}", EndTag());
+      case XML_ERROR_TAG_MISMATCH:
+        return fmt::format("mismatched tag: want {}", EndTag());
+      case XML_ERROR_JUNK_AFTER_DOC_ELEMENT:
+        return "got text after the root element, want the end of the file";
+      case XML_ERROR_UNDEFINED_ENTITY:
+        return fmt::format("unknown entity {}",
+                           rest.substr(0, std::min(rest.find(';') + 1, kMaxNameShown)));
+      case XML_ERROR_BAD_CHAR_REF:
+        return "character number out of range: want 1 to 0x10ffff";
+      default:
+        break;
     }
-  }
-
-  // Parses text and children, up to and including "</".
-  void Content(XmlElement& element, int depth) {
-    for (;;) {
-      const size_t end = text_.find_first_of("<&", at_);
-      if (end == std::string_view::npos) {
-        at_ = text_.size();
-        Fail(fmt::format("truncated file: want </{}>", element.name.substr(0, 80)));
-      }
-      element.text += text_.substr(at_, end - at_);
-      at_ = end;
-      if (Take("&")) {
-        Reference(element.text);
-      } else if (Take("</")) {
-        return;
-      } else if (Take("<![CDATA[")) {
-        const size_t start = at_;
-        SkipPast("]]>");
-        element.text += text_.substr(start, at_ - start - 3);
-      } else if (!SkipComment()) {
-        if (Take("<!")) Fail("document types and custom entities are not supported");
-        Take("<");
-        element.children.push_back(Element(depth + 1));
-      }
-    }
-  }
-
-  // Parses a reference, whose "&" is already consumed: a predefined entity or a character's number.
-  void Reference(std::string& out) {
-    const size_t end = text_.find(';', at_);
-    if (end == std::string_view::npos || end - at_ > 10) Fail("want ; after &");
-    std::string_view name = text_.substr(at_, end - at_);
-    at_ = end + 1;
-    for (const auto& [entity, character] : kEntities) {
-      if (name == entity) {
-        out += character;
-        return;
-      }
-    }
-    if (!name.starts_with('#')) Fail(fmt::format("unknown entity &{};", name));
-    name.remove_prefix(1);
-    const int base = name.starts_with('x') ? 16 : 10;
-    if (base == 16) name.remove_prefix(1);
-    const auto code = ParseNumber<uint32_t>(name, base);
-    if (!code || *code == 0 || *code > 0x10ffff)
-      Fail("character number out of range: want 1 to 0x10ffff");
-    AppendUtf8(*code, out);
+    if (text_.substr(0, at).ends_with("<!"))
+      return "document types and custom entities are not supported";
+    const unsigned char next = rest.empty() ? 0 : static_cast<unsigned char>(rest.front());
+    const bool printable = next >= ' ' && next <= '~';
+    return fmt::format(
+        "{}: got {}", XML_ErrorString(code),
+        printable ? fmt::format("'{}'", rest.front()) : fmt::format("{:#04x}", next));
   }
 
   std::string_view text_;
   const std::string& file_;
-  size_t at_ = 0;
+  std::unique_ptr<XML_ParserStruct, void (*)(XML_Parser)> expat_;
+  XmlElement document_;                        // its only child is the root element
+  std::vector<XmlElement*> open_{&document_};  // the open elements, outermost first
   int elements_ = 0;
+  std::string problem_;  // "" if there is none
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A small XML parser for the annotation files of image data sets: elements and their text.
+// Reads the annotation files of image data sets with Expat: elements and their text.
 //
-// It skips attributes. It refuses document types, and with them custom entities, so that a small
-// file cannot expand to a large text in memory ("billion laughs").
+// ParseXml() skips attributes. It refuses document types, and with them custom entities, so that a
+// small file cannot expand to a large text in memory ("billion laughs").
 #pragma once
 
 #include <string>

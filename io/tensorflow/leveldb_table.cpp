@@ -1,11 +1,11 @@
 #include "io/tensorflow/leveldb_table.h"
 
 #include <fmt/format.h>
+#include <snappy.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "io/tensorflow/snappy.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/core/files/crc32c.h"
@@ -22,6 +22,8 @@ constexpr size_t kBlockBytes = 1 << 18;  // a block is ended at this size
 constexpr uint64_t kMaxKeyBytes = 1 << 16;
 constexpr int kRestartInterval = 16;
 enum Compression : char { kPlain = 0, kSnappy = 1 };
+// Snappy's largest expansion: a copy element of 3 bytes produces 64 bytes.
+constexpr size_t kMaxSnappyRatio = 22;
 
 // Parses a varint and removes it from `bytes`. Returns false if the bytes are too few or the number
 // has more than 64 bits.
@@ -111,11 +113,17 @@ std::string LeveldbTableReader::ReadBlock(const Handle& handle) const {
     Refuse(fmt::format("block at byte {}: unknown compression: got {}, want 0 (none) or 1 (Snappy)",
                        handle.offset, static_cast<int>(compression)));
   }
-  try {
-    return UncompressSnappy(block);
-  } catch (const DataError& error) {
-    Refuse(fmt::format("block at byte {}: {}", handle.offset, WithoutTag(error.what())));
-  }
+  const auto refuse = [&](std::string_view what) {
+    Refuse(fmt::format("block at byte {}: compressed block: {}", handle.offset, what));
+  };
+  size_t bytes = 0;
+  if (!snappy::GetUncompressedLength(block.data(), block.size(), &bytes))
+    refuse("has a malformed length");
+  if (bytes > block.size() * kMaxSnappyRatio) refuse("declares a length that it cannot reach");
+  std::string plain(bytes, '\0');
+  if (!snappy::RawUncompress(block.data(), block.size(), plain.data()))
+    refuse(fmt::format("is damaged: it does not give the {} bytes that it declares", bytes));
+  return plain;
 }
 
 void LeveldbTableReader::VisitBlock(std::string_view block, const VisitEntry& visit) const {

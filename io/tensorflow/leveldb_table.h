@@ -4,6 +4,14 @@
 // Files that are read may be hostile. Every size is checked against the size of the file before
 // memory is allocated, blocks must not overlap, and checksums are verified. Every function of the
 // reader throws DataError if the table is damaged.
+//
+// The reader is our own, because LevelDB's reader trusts what a table says, even with
+// paranoid_checks. A table of about 100 bytes with valid checksums
+//   - crashes LevelDB 1.23 if the lengths of a key and a value overflow 32 bits together,
+//   - crashes it if a block handle has a size of 2^64 - 5,
+//   - makes it throw std::bad_alloc for a size of 2^62, which it allocates before it reads,
+//   - makes it allocate 4 GiB if a Snappy block declares that length.
+// Blocks are decompressed with Snappy's library, which checks all lengths.
 #pragma once
 
 #include <cstdint>

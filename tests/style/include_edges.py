@@ -32,6 +32,8 @@ VENDORS = (  # pattern of the header, folders that may include it
     (re.compile(r"nccl"), ("collectives/nccl",)),
     (re.compile(r"mpi\.h|mpi-ext\.h"), ("collectives/mpi",)),
     (re.compile(r"hdf5|H5"), ("io/checkpoint",)),
+    (re.compile(r"snappy"), ("io/tensorflow",)),
+    (re.compile(r"expat\.h|zip\.h"), ("io/archives",)),
     (re.compile(r"jpeglib|jerror|turbojpeg|png\.h"), ("io/image",)),
 )
 

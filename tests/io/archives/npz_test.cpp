@@ -83,14 +83,33 @@ TEST(Npz, RefusesATruncatedFile) {
               HasSubstr("no end-of-directory record of a zip archive"));
 }
 
-// The directory claims that the first member has 4 GiB less one byte.
+TEST(Npz, NamesTheDamagedMember) {
+  DamagedBytes file = File("stored");
+  file.FlipBit(file.bytes.find("PK\x01\x02") - 2);  // in y_train.npy
+  const NpzFile npz(std::make_unique<MemorySource>("a.npz", file.bytes));
+  EXPECT_THAT(TextOf<DataError>([&] { npz.Read("y_train", 1); }),
+              HasSubstr("[io.npz] a.npz: y_train.npy: checksum mismatch: got 0x"));
+  file = File("deflated");
+  const size_t entry = file.bytes.find("PK\x01\x02");
+  file.SetByte(entry + 8, 1);
+  EXPECT_EQ(TextOf<DataError>([&] { ReadImages(file); }),
+            "[io.npz] a.npz: encrypted archive; want one that is not encrypted");
+  file.SetByte(entry + 8, 0);
+  file.SetByte(entry + 10, 12);
+  EXPECT_EQ(TextOf<DataError>([&] { ReadImages(file); }),
+            "[io.npz] a.npz: x_train.npy: unsupported compression: got method 12, want 0 (stored) "
+            "or 8 (deflated)");
+}
+
+// The directory claims that the first member has 4 GiB less two bytes.
 TEST(Npz, ChecksClaimedSizesBeforeItAllocatesMemory) {
   DamagedBytes file = File("stored");
   const size_t entry = file.bytes.find("PK\x01\x02");
-  for (size_t i = 24; i < 28; ++i) file.SetByte(entry + i, '\xff');
+  file.SetByte(entry + 24, '\xfe');
+  for (size_t i = 25; i < 28; ++i) file.SetByte(entry + i, '\xff');
   EXPECT_EQ(
       TextOf<DataError>([&] { ReadImages(file); }),
-      "[io.npz] a.npz: x_train.npy: too large: got 4294967295 bytes, want at most 1073741824");
+      "[io.npz] a.npz: x_train.npy: too large: got 4294967294 bytes, want at most 1073741824");
 }
 
 }  // namespace
