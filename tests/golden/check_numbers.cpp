@@ -226,14 +226,15 @@ class NetCheck {
   double WeightDecay() const { return golden_["weight_decay"]; }
 
   void CheckLosses(const Session& session, const std::vector<std::vector<float>>& values) {
-    std::map<std::string, double> got{{"xent", 0}, {"aux_weighted_0.4", 0}, {"regularization", 0}};
+    // The keys are those of the recorded files.
+    std::map<std::string, double> got{{"xent", 0}, {"aux_weighted_0.4", 0}, {"regularisation", 0}};
     for (const auto& [name, value] : session.graph().losses()) {
       got[name == "aux_loss" ? "aux_weighted_0.4" : "xent"] += session.Loss(value);
     }
     for (size_t v = 0; v < values.size(); ++v) {
       if (!session.graph().variables()[v].l2_regularized) continue;
       const double norm = Norm({values[v].begin(), values[v].end()});
-      got["regularization"] += 0.5 * WeightDecay() * norm * norm;
+      got["regularisation"] += 0.5 * WeightDecay() * norm * norm;
     }
     double total = 0;
     for (const auto& [name, loss] : got) total += loss;
@@ -244,7 +245,7 @@ class NetCheck {
           want.is_null() ? Recorded{} : Recorded{.f64 = want["f64"], .f32 = want["f32"]};
       // The cross-entropy changes at most twice as much as the logits.
       const double logits =
-          name == "regularization" ? 0 : RecordedDeviation("max_abs_logit_diff", 0);
+          name == "regularisation" ? 0 : RecordedDeviation("max_abs_logit_diff", 0);
       report_.Check(Kind::kLoss, name + " loss", loss, recorded,
                     {std::abs(recorded.f64),
                      std::max(kForwardSlack * std::abs(recorded.f64), logits), logits});
