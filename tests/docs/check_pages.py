@@ -27,7 +27,7 @@ FOREIGN = {
     "containers": "build-arg shm-size user",
     "PyTorch": "nnodes nproc_per_node rdzv_endpoint",
     "tests/bench": "beside link nets photos rounds turns",
-    "others": "arrows logdir preserve-status sections",
+    "others": "all arrows logdir minutes preserve-status sections",
     "examples of how flags are written": "batch flag flag-name flag_name name noflag noname train-b",
 }
 FOREIGN = {flag for flags in FOREIGN.values() for flag in flags.split()}
