@@ -11,9 +11,10 @@ A check is a help, not the goal: a text that passes can still be hard to read.
 import io
 import os
 import re
-import subprocess
 import sys
 import tokenize
+
+from tracked_files import tracked_files
 
 MAX_WORDS = 32  # aim at 25; a list of names or values may need a few more
 
@@ -177,14 +178,11 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     root, prefixes = sys.argv[1], tuple(sys.argv[2:])
-    listed = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], text=True,
-                            capture_output=True, check=True).stdout.split("\n")  # fmt: skip
     findings, count = [], 0
-    for path in sorted(set(listed)):
-        full = os.path.join(root, path)
-        if path and is_prose_file(path) and os.path.isfile(full) and (not prefixes or path.startswith(prefixes)):
+    for path in tracked_files(root):
+        if is_prose_file(path) and (not prefixes or path.startswith(prefixes)):
             count += 1
-            with open(full, encoding="utf-8") as file:
+            with open(os.path.join(root, path), encoding="utf-8") as file:
                 findings += check(path, file.read())
     print("\n".join(findings) if findings else f"{count} files, nothing to mend")
     sys.exit(1 if findings else 0)

@@ -6,8 +6,9 @@
 
 import os
 import re
-import subprocess
 import sys
+
+from tracked_files import tracked_files
 
 MAX_BYTES = 1 << 20
 GENERATED = re.compile(
@@ -44,14 +45,11 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     root = sys.argv[1]
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            capture_output=True, check=True).stdout  # fmt: skip
-    paths = [os.fsdecode(p) for p in listed.split(b"\0") if p]
+    paths = tracked_files(root)
     errors = []
-    for path in sorted(set(paths)):
-        if os.path.isfile(os.path.join(root, path)):
-            with open(os.path.join(root, path), "rb") as file:
-                errors += find_errors(path, file.read())
+    for path in paths:
+        with open(os.path.join(root, path), "rb") as file:
+            errors += find_errors(path, file.read())
     print("\n".join(errors) if errors else f"{len(paths)} files, nothing forbidden")
     sys.exit(1 if errors else 0)
 
