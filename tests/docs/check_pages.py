@@ -19,6 +19,9 @@ import sys
 
 import pages
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../src/packaging"))
+import help_pages
+
 # Flags of other programs.
 FOREIGN = {
     "mpirun": "allow-run-as-root bind-to display-map host hostfile map-by mca oversubscribe report-bindings",
@@ -37,43 +40,17 @@ FOREIGN_FILES = {"build_imagenet_data.py", "download_and_convert_data.py", "eval
 
 VENDORS = ("mpi.h", "nccl.h", "cudnn.h")
 SBATCH = {"train_cpu.sbatch": "train", "train_gpu.sbatch": "train", "sweep.sbatch": "train", "eval.sbatch": "eval"}
-FOLDERS = r"(?:\.ci|collectives|io|launch|nets|packaging|slurm|src|tests)"
+FOLDERS = r"(?:\.ci|collectives|io|launch|nets|slurm|src|tests)"
 PATH_SPAN = re.compile(FOLDERS + r"(?:/[\w.+-]+)+/?|[\w./+-]*\w\.(?:cpp|cu|h|md|py|sh|sbatch|cmake|yaml)")
-ENTRY = re.compile(r"  (--\S+)(?: ((?:INT|FLOAT|TEXT|PATH)\S*))?(?:  |$)")
 
 
 def output_of(*words):
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-class Command:
-    """What --helpfull says about a command: flags without dashes -> allowed values, or None for any."""
-
-    def __init__(self, helpfull):
-        self.flags = {}
-        entry = None
-        for line in helpfull.splitlines():
-            match = ENTRY.match(line)
-            if match:
-                names = [name.removeprefix("--") for name in match[1].split(",")]
-                if names[0].startswith("[no]"):
-                    names = [names[0][4:], "no" + names[0][4:]]
-                entry = [names, line]
-                for name in names:
-                    self.flags[name] = entry
-            elif entry and line.startswith(" " * 36):
-                entry[1] += " " + line.strip()
-            else:
-                entry = None
-        for name, (_, text) in list(self.flags.items()):
-            values = re.search(r"One of: ([^.]*)\.(?: |$)", text)
-            self.flags[name] = re.split(r", (?:or )?|,", values[1]) if values else None
-
-
 def read_commands(carole):
-    """Command line words -> Command, for all commands of the program."""
-    names = [re.split(r"\s{2,}", line.strip())[0] for line in output_of(carole, "help").splitlines() if re.match(r"  \w", line)]
-    return {name: Command(output_of(carole, *name.split(), "--helpfull")) for name in names}
+    """Command line words -> (flag without dashes -> allowed values, or None for any), for all commands of the program."""
+    return {command.name: command.allowed_values() for command in help_pages.read_commands(carole)}
 
 
 def split_words(text):
@@ -101,7 +78,7 @@ class Checker:
     def __init__(self, root, carole):
         self.root = root
         self.commands = read_commands(carole)
-        self.all_flags = {flag for command in self.commands.values() for flag in command.flags}
+        self.all_flags = {flag for flags in self.commands.values() for flag in flags}
         self.files = list(pages.files_of(root))
         self.names = {os.path.basename(path) for path in self.files}
         usage = output_of("sh", os.path.join(root, "run"), "help")
@@ -111,7 +88,7 @@ class Checker:
 
     def check_flags(self, command, words):
         """Yields a line for each word that is no flag of the command."""
-        known = self.commands[command].flags
+        known = self.commands[command]
         for i, word in enumerate(words):
             if word == "--":
                 if command == "launch" and i + 1 < len(words):

@@ -67,7 +67,7 @@ class References(unittest.TestCase):
         os.makedirs(os.path.join(self.folder.name, "src/room"))
         for name in ("src/room/x.h", "README.md"):
             open(os.path.join(self.folder.name, name), "w", encoding="ascii").close()
-        commands = {"train": check_pages.Command(HELP), "model list": check_pages.Command("")}
+        commands = {"train": check_pages.help_pages.Command("train", "", HELP).allowed_values(), "model list": {}}
         with mock.patch.object(check_pages, "output_of", lambda *_: "  demo   run it\n"), \
              mock.patch.object(check_pages, "read_commands", lambda _: commands):  # fmt: skip
             self.checker = check_pages.Checker(self.folder.name, "carole")
