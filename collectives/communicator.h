@@ -72,7 +72,7 @@ class CommArena {
   virtual size_t size() const = 0;  // bytes
 };
 
-// What a rank is doing. Stall reports of the ranks that wait for it show this.
+// The current activity of a rank. Stall reports of the ranks that wait for it show this.
 enum class RankPhase : int32_t {
   kStarting,
   kInput,

@@ -97,7 +97,7 @@ struct RingPlan {
 // Then come size-1 turns of all-gather.
 RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements);
 
-// What an algorithm works with. When it runs, all ranks have arrived and their headers match
+// The inputs of an algorithm. When it runs, all ranks have arrived and their headers match
 // (engine.cpp).
 struct CollectiveContext {
   Topology topology;

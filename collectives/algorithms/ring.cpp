@@ -47,7 +47,7 @@ template <typename T>
 void RunRing(CollectiveContext& context, int left, int right, const RingPlan& plan,
              size_t num_steps, std::span<T> data) {
   T* const scratch = context.Scratch<T>(kInFlight * plan.max_segment);
-  // Where the segment of step i is received.
+  // Returns the address at which the segment of step i is received.
   const auto landing = [&](size_t i) -> T* {
     const RingStep& step = plan.steps[i];
     return step.add ? scratch + i % kInFlight * plan.max_segment : data.data() + step.receive.begin;

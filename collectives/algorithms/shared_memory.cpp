@@ -13,8 +13,9 @@
 //   of ranks 0 and 1; rank 2 does the same on the other host; rank 0 and rank 2 sum the result by
 //   messages and write it back. At the same time ranks 1 and 3 sum chunk 1.
 //
-// With one host there are no rings, and phases 1 and 3 are one pass over memory: each byte of each
-// rank's range is read once and written once. With one rank on each host only the ring is left.
+// If there is one host, there are no rings, and phases 1 and 3 are one pass over memory: each byte
+// of each rank's range is read once and written once. If each host has one rank, only the ring is
+// left.
 //
 // A range in an arena is reduced in place. Other memory passes through the staging areas piece by
 // piece, with a copy in and a copy out.

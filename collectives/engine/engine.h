@@ -13,7 +13,8 @@
 
 namespace carole::collectives {
 
-// What local/ and mpi/ implement. One thread at a time calls it, except for StopWaiting().
+// The part of a communicator that local/ and mpi/ implement. One thread at a time calls it, except
+// for StopWaiting().
 class CommBackend {
  public:
   virtual ~CommBackend() = default;

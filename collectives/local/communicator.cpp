@@ -21,7 +21,7 @@ struct PostedSend {
   std::atomic<bool> is_done{false};
 };
 
-// What the ranks share. All ranks keep it alive, because they may end in any order.
+// The state that the ranks share. All ranks keep it alive, because they may end in any order.
 struct World {
   explicit World(int size) : slots(size), nodes(size) {}
 

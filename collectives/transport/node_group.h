@@ -26,7 +26,7 @@ struct alignas(64) WaitableCounter {
 
 enum class Presence : int32_t { kPresent, kLeft, kFailed };
 
-// What a rank is doing, as it announced it.
+// The current activity of a rank, as it announced it.
 struct RankActivity {
   int64_t step = 0;
   RankPhase phase = RankPhase::kStarting;

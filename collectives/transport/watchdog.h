@@ -13,7 +13,7 @@ namespace carole::collectives {
 
 class StallInspector;
 
-// What a watchdog asks and tells its owner. Every member may be empty.
+// The questions and messages of a watchdog to its owner. Every member may be empty.
 struct WatchdogHooks {
   int rank = 0;  // this rank
   // Returns how a rank has left the job, or "" if it has not.

@@ -8,7 +8,7 @@
 // layout, but checks each object before the library touches its data. A violation is a DataError
 // that names the file and the object.
 //
-// What is refused, and why
+// Reasons for refusing a file
 //
 //   - Files that are not regular files. Opening a pipe would block, and reading a device has
 //     effects.
@@ -40,7 +40,7 @@
 // The callers also bound the sum over datasets, because many names can lead to the same bytes
 // (checkpoint.cpp, keras_weights.cpp).
 //
-// What these checks do not do
+// Limits of these checks
 //
 // They do not find changed values. Metadata carries checksums, because files are written in the
 // format of version 1.8. Values are covered by the digest in checkpoint.cpp.

@@ -18,7 +18,7 @@ namespace carole::io {
 
 struct PipelineOptions : SampleOptions {
   std::filesystem::path dataset_dir;
-  // Where the record index is written if dataset_dir is read-only; may be empty.
+  // The folder of the record index if dataset_dir is read-only; may be empty.
   std::filesystem::path work_dir;
   std::string split;
   // The type of images. kU8: bytes, which the net normalizes (NormalizationOf()).
@@ -28,8 +28,8 @@ struct PipelineOptions : SampleOptions {
   int size = 1;  // number of ranks
   bool shuffle = false;
   bool repeat = false;  // true: epoch after epoch; false: one pass, then nullptr
-  // Where a resumed run continues: next_epoch and next_position of its last Batch. The position may
-  // be any in [0, num_samples].
+  // The position at which a resumed run continues: next_epoch and next_position of its last Batch.
+  // The position may be any in [0, num_samples].
   int64_t start_epoch = 0;
   int64_t start_position = 0;
   // 0: a full shuffle. Otherwise a block shuffle with blocks of this many consecutive records, for

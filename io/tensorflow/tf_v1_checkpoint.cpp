@@ -45,7 +45,7 @@ class V1Checkpoint final : public TfTensors {
   }
 
  private:
-  // Where a part is stored.
+  // The place of a part in the file.
   struct Location {
     size_t block;
     std::string key;

@@ -71,7 +71,7 @@ Finding JudgePmix(const std::string& library, const std::string& starter, bool i
                   const std::string& plugins);
 Finding CheckPmix();
 
-// What the NVIDIA driver reports about itself.
+// The facts that the NVIDIA driver reports about itself.
 struct GpuDriver {
   std::string version;  // "535.104.05"; "": no driver is installed
   int cuda = 0;         // newest CUDA version that it supports, 12020 for 12.2; 0: unknown

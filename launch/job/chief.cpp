@@ -39,7 +39,7 @@
 //      sessions, and waits up to 30 s until they are closed. Then all tasks exit with the same
 //      code.
 //
-// What each side sees if another one dies.
+// Each side notices the end of another one in its own way.
 //   - The host of a worker: mpirun notices the silent connection after 8 s and exits with 205. If a
 //     rank notices its lost peer first, the code is 69. Phase 3 follows. ssh would notice only
 //     after 15 s, so sessions with a dead host still look open. This is why phase 3 starts all

@@ -24,7 +24,7 @@ struct ModelOptions {
   bool keep_end_points = false;
 };
 
-// What the build function of a net returns.
+// The result of the build function of a net.
 struct NetOutput {
   ValueId logits = kNone;       // (N,K)
   ValueId aux_logits = kNone;   // (N,K) of the auxiliary head; kNone if the net has none

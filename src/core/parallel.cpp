@@ -12,7 +12,7 @@
 namespace carole {
 namespace {
 
-// What the threads share.
+// The state that the threads share.
 struct Work {
   const std::function<void(int64_t)>& call;
   int64_t count;

@@ -11,7 +11,7 @@
 
 namespace carole {
 
-// What the numbers are used for. It is part of the key, so two purposes never share a stream.
+// The purpose of the random numbers. It is part of the key, so two purposes never share a stream.
 enum class RngPurpose : uint32_t {
   kInit = 1,
   kShuffle = 2,

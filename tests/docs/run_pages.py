@@ -23,7 +23,7 @@ import pages
 TIMEOUT_SECONDS = 120
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What a page may ask for in a comment <!-- given: NAME -->: the command that makes it, once for all pages.
+# The names that a page may use in a comment <!-- given: NAME -->, and the commands that make these folders.
 TRAIN = "carole train --dataset_name=folder --dataset_dir=DATA --model_name=lenet --batch_size=18 --log_every_n_steps=0 " \
         "--learning_rate_decay_type=fixed --max_number_of_steps=3 --train_dir=RUN"
 GIVEN = {

@@ -191,8 +191,8 @@ class NetCheck {
     return model;
   }
 
-  // How far the recorded fp32 values are from the f64 ones, over the whole net; `if_unknown` if the
-  // file does not say it.
+  // The deviation of the recorded fp32 values from the f64 ones, over the whole net; `if_unknown`
+  // if the file does not say it.
   double RecordedDeviation(const char* what, double if_unknown) const {
     const json& train = golden_["train"];
     return train.contains("f32_vs_f64") ? train["f32_vs_f64"][what].get<double>() : if_unknown;

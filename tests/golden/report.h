@@ -29,7 +29,7 @@ class Report {
         is_fp32_(is_fp32),
         roundoff_(roundoff) {}
 
-  // What is needed to compute the allowed difference of a value. In fp32 it is a small multiple of
+  // The inputs for computing the allowed difference of a value. In fp32 it is a small multiple of
   // the maximum of three: the deviation of the recorded fp32 value, `absolute`, and
   // NarrowTypeSlack(). In double it is 1e-6 * max(|want|, 1e-6 * scale). The table shows errors
   // relative to `scale` in fp32, and relative to that maximum in double.

@@ -13,7 +13,7 @@
 
 namespace carole::testing {
 
-// What the ranks of a job share.
+// The state that the ranks of a job share.
 struct WalledRanks {
   explicit WalledRanks(int size)
       : parts(static_cast<size_t>(size)), double_parts(static_cast<size_t>(size)), barrier(size) {}

@@ -1,4 +1,4 @@
-// What the flags of net and data set mean together: which images go into which net.
+// Combines the flags of net and data set: which images go into which net.
 #pragma once
 
 #include <functional>

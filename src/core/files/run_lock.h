@@ -15,7 +15,7 @@ namespace carole {
 // folder takes the lock.
 class RunLock {
  public:
-  // What to do if another run holds the lock: throw ConfigError, which names that run, or wait
+  // The reaction if another run holds the lock: throw ConfigError, which names that run, or wait
   // until it releases the lock.
   enum class OnConflict : uint8_t { kThrow, kWait };
   // Takes the lock. Throws DiskError if the folder is missing or not writable.

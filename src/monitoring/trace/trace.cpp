@@ -20,7 +20,7 @@
 // Clocks drift. An offset that was measured at the start of a run becomes wrong. So it is measured
 // for each write, right after the steps that are written.
 //
-// What is recorded. Each rank has one TraceRing, a ring buffer of events and their interned names.
+// Each rank has one TraceRing, a ring buffer of events and their interned names.
 //   kStep        from OnStepBegin to OnStepEnd
 //   kPhase       from one EnterPhase() to the next; the phase backward starts at its first kernel
 //   kKernel      if requested; from the observer of the Executable
@@ -69,7 +69,7 @@ size_t Capacity(int num_ranks) {
                     Trace::kMaxEvents);
 }
 
-// What a rank broadcasts before its events.
+// The header that a rank broadcasts before its events.
 struct EventsHeader {
   uint64_t bytes = 0;
   double clock_offset = 0;

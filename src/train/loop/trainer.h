@@ -25,7 +25,7 @@
 
 namespace carole::train {
 
-// What to do with a step whose loss or gradient is infinite or NaN on some rank. No rank applies
+// The reaction to a step whose loss or gradient is infinite or NaN on some rank. No rank applies
 // such a step in either case.
 enum class OnNan {
   kStop,  // ends the run

@@ -24,7 +24,7 @@
 // that. Simpler forms fail here. A running sum g0, g0+g1, (g0+g1)+g2, ... has no subtree that a
 // second rank could compute alone. A ring adds the ranks of each chunk in another order.
 //
-// What is summed like this:
+// These values are summed in this way:
 //   gradients            PairwiseSum over micro-batches in GradientReduction, then the all-reduce
 //   losses               PairwiseSum over micro-batches in StepLosses, then the all-reduce
 //   running statistics   ShardStatistics below, then the all-reduce

@@ -14,7 +14,7 @@ struct WarmStartOptions {
   bool ignore_missing = false;              // variables that the file lacks keep their values
 };
 
-// What happened to each variable: lists of names.
+// The result for each variable: lists of names.
 struct WarmStartReport {
   std::vector<std::string> restored;
   std::vector<std::string> excluded;

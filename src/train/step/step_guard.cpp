@@ -13,7 +13,7 @@
 namespace carole::train {
 namespace {
 
-// What is not finite on one rank. Trivially copyable, as ranks exchange it.
+// The values of one rank that are not finite. Trivially copyable, because ranks exchange it.
 struct Finding {
   double loss = 0;
   int32_t weight = -1;    // first variable with such a weight; -1: none

@@ -50,7 +50,7 @@ class StepLosses {
   // all micro-batches.
   double FinishLocal();
 
-  // What a rank contributes to the all-reduce, in addition to its losses and correct predictions.
+  // The part of a rank in the all-reduce, in addition to its losses and correct predictions.
   struct Message {
     int64_t step = 0;
     double loss_weight = 1;    // factor of this rank's losses

@@ -319,7 +319,7 @@ void TrainStep::WaitForGradients(StepResult& result) {
   }
   reduction_->WaitForStatistics();
   result.exposed_communication_ms += watch.Lap();
-  // What remains are the variables that no loss depends on.
+  // The remaining variables are those that no loss depends on.
   replica_.optimizer->Inspect(end, replica_.store->trainable_count());
   result.optimizer_ms += watch.Lap();
 }

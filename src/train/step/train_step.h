@@ -38,7 +38,7 @@
 
 namespace carole::train {
 
-// What changes from step to step, in addition to the batch.
+// The inputs of a step, in addition to the batch.
 struct StepInput {
   int64_t step = 0;  // number of updates before this step, steps in flight included
   uint64_t seed = 0;

@@ -90,7 +90,7 @@ TEST(BucketsByTime, MakesAsManyBucketsAsTheNetworkNeeds) {
   EXPECT_EQ(PlanBucketsByTime(parameters, 4, {ready, 0, 1e-3}).size(), 2);
 }
 
-// What a rank observed while it ran steps until the tuner had chosen.
+// The observations of a rank while it ran steps until the tuner had chosen.
 struct Tuned {
   std::vector<size_t> sizes;  // number of buckets in each step, and of the chosen plan
   BucketTuner::Report report;

@@ -34,8 +34,8 @@ struct ncclConfig_t {
 #define NCCL_CONFIG_INITIALIZER \
   { 1 }
 
-// What the ranks of a communicator share: memory that is named by their unique id, with a slot for
-// the data of each rank.
+// The memory that the ranks of a communicator share. It is named by their unique id, and has a slot
+// for the data of each rank.
 struct EmulatedGroup {
   static constexpr size_t kSlot = 16384, kMostRanks = 16;
   std::atomic<int> joined, waiting, rounds;

@@ -1,7 +1,7 @@
 // Gradients of the filter and the bias of a net's first layer, on tensor cores. The forward pass
 // and the geometry are explained in image_convolution.cu.
 //
-// What is computed. For each tap and filter, the sum over all pixels of all images:
+// The result is, for each tap and filter, the sum over all pixels of all images:
 //   dw[filter, tap] = sum over pixels of dy[pixel, filter] * x[pixel's patch, tap]
 //   db[filter]      = sum over pixels of dy[pixel, filter]
 // dy may be masked by y of a ReLU: dy counts only where y is above 0. Both dy and y are much larger

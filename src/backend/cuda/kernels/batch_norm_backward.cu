@@ -1,7 +1,7 @@
 // Backward pass of batch normalization; op.h has the formulas. batch_norm.cu explains the data
 // layout, the valid pixels and why the speed of memory is all that counts.
 //
-// What is computed. With g = dy [+ dy2], set to 0 where the ReLU did not pass:
+// The results are, with g = dy [+ dy2], set to 0 where the ReLU did not pass:
 //   dbeta = sum g;
 //   dgamma = rstd * sum g * (x - mean);
 //   dresidual = g;

@@ -163,7 +163,7 @@ struct AveragePool {
   }
 };
 
-// What all gradient kernels share. Each pixel of x adds up what the windows that hold it
+// The inputs that all gradient kernels share. Each pixel of x adds up what the windows that hold it
 // contribute, so no two threads add to one element. ArgmaxIndex is void for averages.
 template <typename T, int N, typename ArgmaxIndex>
 struct PoolBackwardTask {

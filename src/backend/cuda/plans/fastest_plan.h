@@ -37,7 +37,7 @@
 // Plan 1 wins. kNotCapturedPenalty ranks plan 3 after all plans that can be captured, so it would
 // win only if there were none.
 //
-// What happens when a plan fails (PlanTimer::TryWith):
+// A plan can fail in three ways (PlanTimer::TryWith):
 //   * It needs more workspace than there is: it counts as untried, and the result is not cached.
 //   * It does not build or run: the next plan is tried. The first build error is kept for the
 //     message; an error at run time replaces it.
