@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "src/backend/arena_math.h"
+#include "src/backend/host/updater.h"
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
-#include "src/optim/host_updater.h"
 
 namespace carole::optim {
 namespace {
@@ -84,7 +84,7 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
     AllocateSlot(slot);
     job.slots[memory_.size() - 1] = memory_.back().get();
   }
-  updater_ = backend.on_host() ? MakeHostUpdater(job, backend.threads())
+  updater_ = backend.on_host() ? host::MakeUpdater(job, backend.threads())
                                : backend.arena_math()->MakeUpdater(job);
   if (plan_.has_powers) {
     SetScalar(kPowerNames[0], coefficients_.decay);

@@ -19,9 +19,9 @@
 
 #include "src/backend/arena_math.h"
 #include "src/backend/backend.h"
+#include "src/backend/host/updater.h"
 #include "src/backend/update_rules.h"
 #include "src/core/check.h"
-#include "src/optim/host_updater.h"
 
 namespace carole::testing {
 
@@ -311,7 +311,7 @@ class WalledMath : public ArenaMath {
   }
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<WalledUpdater>(
-        inner_ != nullptr ? inner_->MakeUpdater(job) : optim::MakeHostUpdater(job, 1), stream_);
+        inner_ != nullptr ? inner_->MakeUpdater(job) : host::MakeUpdater(job, 1), stream_);
   }
 
   int device() const override { return 0; }

@@ -5,12 +5,12 @@
 
 #include "collectives/ranks/rank_local_work.h"
 #include "collectives/ranks/settings_check.h"
+#include "src/backend/host/vector_math.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/precision.h"
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
-#include "src/optim/update.h"
 #include "src/train/state/freeze.h"
 #include "src/train/step/step_losses.h"
 #include "src/train/step/step_memory.h"
@@ -121,7 +121,7 @@ double Replica::FrozenLoss() {
     if (!p.l2_regularized) continue;
     std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
     store->ReadFrom(store->statistics_base(), v, std::span<double>(values));
-    squares += optim::SumOfSquares(values.data(), p.tf_shape.size());
+    squares += host::SumOfSquares(values.data(), p.tf_shape.size());
   }
   frozen_loss_ = 0.5 * weight_decay_ * squares;
   return *frozen_loss_;

@@ -1,12 +1,12 @@
 // The update rules as vector code. CMake compiles this file once for each x86-64 level
 // (carole_simd_sources). The loops are simple, so that the compiler vectorizes them.
-// host_updater.cpp explains the algorithm.
+// updater.cpp explains the algorithm.
 #include <xmmintrin.h>
 
+#include "src/backend/host/vector_math.h"
 #include "src/backend/update_rules.h"
-#include "src/optim/update.h"
 
-namespace carole::optim::CAROLE_SIMD_NAMESPACE {
+namespace carole::host::CAROLE_SIMD_NAMESPACE {
 namespace {
 
 // Makes the CPU treat denormal numbers as 0 while this object exists. If a weight gets no gradient
@@ -70,4 +70,4 @@ UpdateFunction<double> FindDouble(UpdateRule rule) { return Find<double>(rule); 
 double Squares(const float* x, int64_t n) { return SumInLanes<double, 32>(x, n); }
 double Squares(const double* x, int64_t n) { return SumInLanes<double, 32>(x, n); }
 
-}  // namespace carole::optim::CAROLE_SIMD_NAMESPACE
+}  // namespace carole::host::CAROLE_SIMD_NAMESPACE

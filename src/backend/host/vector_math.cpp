@@ -1,8 +1,8 @@
-#include "src/optim/update.h"
+#include "src/backend/host/vector_math.h"
 
 #include "src/core/simd.h"
 
-namespace carole::optim {
+namespace carole::host {
 
 #define CAROLE_DECLARE(level)                         \
   namespace level {                                   \
@@ -36,4 +36,4 @@ double SumOfSquares(const double* values, int64_t count) {
   return PickSimd<Function>(simd_v2::Squares, simd_v3::Squares, simd_v4::Squares)(values, count);
 }
 
-}  // namespace carole::optim
+}  // namespace carole::host

@@ -1,12 +1,11 @@
-// The vector code of the host updater: an update rule applied to a range of the arenas, and sums of
-// squares. Private to this room, except for SumOfSquares().
+// Vector code for arenas in host memory: an update rule applied to a range, and sums of squares.
 #pragma once
 
 #include <cstdint>
 
 #include "src/backend/update.h"
 
-namespace carole::optim {
+namespace carole::host {
 
 // The same range of all arenas. Each pointer points to the first element of the range.
 template <typename T>
@@ -35,4 +34,4 @@ UpdateFunction<T> FindUpdate(UpdateRule rule);
 double SumOfSquares(const float* values, int64_t count);
 double SumOfSquares(const double* values, int64_t count);
 
-}  // namespace carole::optim
+}  // namespace carole::host

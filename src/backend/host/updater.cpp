@@ -36,24 +36,24 @@
 //   w[1] = 1 - 0.1 * (0.5 * 3 + 0.1 * 1) = 0.84.   w[3] = 1 - 0.1 * (0.5 * 4) = 0.8.
 //
 // Reproducibility. The number of threads changes no bit: blocks do not depend on it, and their sums
-// are added in the order of the blocks. The CPU changes no bit: update_simd.cpp adds in a fixed
-// number of lanes, whatever the vector width. It is compiled with -ffp-contract=off, so that no CPU
-// fuses a multiplication with an addition. Only the ranges given to Inspect() can change the
+// are added in the order of the blocks. The CPU changes no bit: vector_math_simd.cpp adds in a
+// fixed number of lanes, whatever the vector width. It is compiled with -ffp-contract=off, so that
+// no CPU fuses a multiplication with an addition. Only the ranges given to Inspect() can change the
 // last bits of the norm.
 //
 // Padding has weight 0 and gradient 0. Every rule keeps it 0, so it needs no special case.
-#include "src/optim/host_updater.h"
+#include "src/backend/host/updater.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "src/backend/host/vector_math.h"
 #include "src/backend/update_rules.h"
 #include "src/core/check.h"
 #include "src/core/divide_up.h"
-#include "src/optim/update.h"
 
-namespace carole::optim {
+namespace carole::host {
 namespace {
 
 template <typename T>
@@ -157,11 +157,11 @@ class HostUpdater : public Updater {
 
 }  // namespace
 
-std::unique_ptr<Updater> MakeHostUpdater(const UpdateJob& job, int threads) {
+std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job, int threads) {
   CAROLE_CHECK(job.dtype == DType::kF64 || job.dtype == DType::kF32, "weights of {}",
                Name(job.dtype));
   if (job.dtype == DType::kF64) return std::make_unique<HostUpdater<double>>(job, threads);
   return std::make_unique<HostUpdater<float>>(job, threads);
 }
 
-}  // namespace carole::optim
+}  // namespace carole::host
