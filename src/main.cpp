@@ -19,6 +19,7 @@
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/flag_files.h"
+#include "src/commands/cli/flag_names.h"
 #include "src/commands/cli/version.h"
 #include "src/commands/setup/rank_context.h"
 #include "src/core/error.h"
@@ -133,6 +134,7 @@ int main(int argc, char** argv) {
     carole::launch::UndoOpenMpBinding();  // else the restarted program would have one core
     LimitOpenMpSpinning(argv);
     SetLogRankFromEnvironment();
+    carole::SetLogRewrite(carole::commands::WithFlags);
     std::signal(SIGCHLD, SIG_DFL);  // while it is ignored, waitpid() does not work
     std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the file size limit then fails with an error
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));

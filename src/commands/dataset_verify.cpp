@@ -8,6 +8,7 @@
 #include "io/datasets/verify.h"
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
+#include "src/commands/cli/flag_names.h"
 #include "src/commands/flags/shard_flags.h"
 #include "src/core/error.h"
 #include "src/monitoring/progress/work_progress.h"
@@ -53,7 +54,7 @@ int DatasetVerify(const Arguments& arguments) {
   };
   const io::VerifyReport report = io::VerifyShards(options);
   PrintCounts(report, flags.ClassNames());
-  for (const std::string& text : report.bad) fmt::print(stderr, "{}\n", text);
+  for (const std::string& text : report.bad) fmt::print(stderr, "{}\n", WithFlags(text));
   if (!repair.empty()) {
     io::WriteRepaired(report, repair, options.threads);
     fmt::print("{} records written to {}\n", report.num_good, repair);

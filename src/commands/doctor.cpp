@@ -15,6 +15,7 @@
 #include "collectives/ranks/rank_local_work.h"
 #include "src/backend/backend.h"
 #include "src/commands/cli/commands.h"
+#include "src/commands/cli/flag_names.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/cli/version.h"
 #include "src/commands/setup/data_check.h"
@@ -123,7 +124,7 @@ launch::GpuFacts LookAtGpus(int local_ranks) {
                          .local_ranks = local_ranks};
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
   if (facts.driver.version.empty() || facts.built_cuda == "no") return facts;
-  facts.problem = GpuUnavailableReason();
+  facts.problem = WithFlags(GpuUnavailableReason());
   if (facts.problem.empty()) facts.gpus = CountGpus();
   return facts;
 }
@@ -132,7 +133,7 @@ Finding CheckNccl(const launch::GpuFacts& gpus) {
   try {
     return launch::JudgeNccl(collectives::NcclVersion(), "", gpus);
   } catch (const Error& error) {
-    return launch::JudgeNccl("", error.what(), gpus);
+    return launch::JudgeNccl("", WithFlags(error.what()), gpus);
   }
 }
 
@@ -217,7 +218,8 @@ std::unique_ptr<RankContext> TryMakeRankContext(const MachineFlags& flags,
         {"ranks", FindingStatus::kOk, fmt::format("{} started", context->size()), ""});
     return context;
   } catch (const Error& error) {
-    findings.push_back({"ranks", FindingStatus::kProblem, error.what(), "do what the text says"});
+    findings.push_back(
+        {"ranks", FindingStatus::kProblem, WithFlags(error.what()), "do what the text says"});
     return nullptr;
   }
 }

@@ -6,6 +6,23 @@
 
 namespace carole {
 
+std::string Option(std::string_view name) { return fmt::format("$({})", name); }
+
+std::string Option(std::string_view name, std::string_view value) {
+  return fmt::format("$({})={}", name, value);
+}
+
+ShownValue::ShownValue(double number) : text_(fmt::format("{}", number)) {}
+
+std::string OptionProblem::Text() const {
+  std::string text = fmt::format("[{}] {}", tag, Option(option));
+  if (!problem.empty()) text += ": " + problem;
+  if (got) text += ": got " + (got->text().empty() ? "nothing" : got->text());
+  if (!want.empty()) text += (got ? ", want " : ": want ") + want;
+  if (!hint.empty()) text += "; " + hint;
+  return text;
+}
+
 const char* Describe(ExitCode code) {
   if (static_cast<int>(code) == 1) return "problem found";  // carole doctor
   switch (code) {

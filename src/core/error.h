@@ -3,11 +3,31 @@
 // The text of every error has the form `[tag] object: what happened: got X, want Y; hint`, in one
 // line. The logger adds rank and time. These types are for faults outside of the program, such as
 // bad input. Bugs of the program itself are caught by the macros of check.h.
+//
+// Options. A library knows its options by name, but not how a user sets them. So it never writes
+// "--batch_size" in an error or a log line, but Option("batch_size"). This marks the name in the
+// text; the program replaces the mark by its flag when it prints the text (WithFlags() in
+// src/commands/cli/flag_names.h). An option has the same name as its flag. An error about the value
+// of one option is made from an OptionProblem:
+//
+//   throw UsageError({.tag = "optim",
+//                     .option = "num_epochs_per_decay",
+//                     .problem = "too small",
+//                     .got = o.num_epochs_per_decay,
+//                     .want = "at least 1 step",
+//                     .hint = "use a larger value or " +
+//                             Option("learning_rate_decay_type", "fixed")});
+//   // [optim] --num_epochs_per_decay: too small: got 0, want at least 1 step; use a larger value
+//   or
+//   // --learning_rate_decay_type=fixed
 #pragma once
 
+#include <concepts>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace carole {
 
@@ -23,6 +43,43 @@ enum class ExitCode : int {
   kConfiguration = 78  // the machine or the job is not set up correctly
 };
 
+// Returns the name of an option, marked for WithFlags(): "$(batch_size)".
+std::string Option(std::string_view name);
+// Returns an option with a value: "$(batch_size)=32".
+std::string Option(std::string_view name, std::string_view value);
+
+// A value in the text of an error. Numbers are written with as many digits as they need.
+class ShownValue {
+ public:
+  // NOLINTBEGIN(google-explicit-constructor)
+  ShownValue() = default;
+  ShownValue(std::string text) : text_(std::move(text)) {}
+  ShownValue(std::string_view text) : text_(text) {}
+  ShownValue(const char* text) : text_(text) {}
+  ShownValue(double number);
+  template <std::integral T>
+  ShownValue(T number) : text_(std::to_string(number)) {}
+  // NOLINTEND(google-explicit-constructor)
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// What is wrong with the value of an option. Only tag and option are always there. Its text is
+// "[tag] $(option): problem: got X, want Y; hint". An empty value that was given is shown as "got
+// nothing".
+struct OptionProblem {
+  std::string_view tag;
+  std::string_view option;
+  std::string problem;
+  std::optional<ShownValue> got;
+  std::string want;
+  std::string hint;
+
+  std::string Text() const;
+};
+
 // The base of all errors that carole throws on purpose.
 class Error : public std::runtime_error {
  public:
@@ -33,10 +90,11 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A flag or an argument is wrong. The text begins with its name.
+// An option or an argument is wrong. The text begins with its name.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& text) : Error(ExitCode::kUsage, text) {}
+  explicit UsageError(const OptionProblem& problem) : UsageError(problem.Text()) {}
 };
 
 // The content of a file is damaged or does not match what was asked for. The text names the file,
@@ -81,6 +139,7 @@ class DiskError : public Error {
 class ConfigError : public Error {
  public:
   explicit ConfigError(const std::string& text) : Error(ExitCode::kConfiguration, text) {}
+  explicit ConfigError(const OptionProblem& problem) : ConfigError(problem.Text()) {}
 };
 
 // An invariant of carole itself does not hold. Thrown by CAROLE_CHECK.

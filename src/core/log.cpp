@@ -15,6 +15,7 @@ struct LogState {
   std::string rank_prefix;
   bool quiet = false;  // whether information is dropped (ranks other than 0)
   std::atomic<void (*)()> hook{nullptr};
+  std::atomic<std::string (*)(std::string_view)> rewrite{nullptr};
 };
 
 LogState& State() {
@@ -42,6 +43,8 @@ void SetLogRank(int rank, int size) {
 
 void SetLogHook(void (*before_line)()) { State().hook = before_line; }
 
+void SetLogRewrite(std::string (*rewrite)(std::string_view text)) { State().rewrite = rewrite; }
+
 void LogLine(LogLevel level, std::string_view tag, const std::string& text) {
   LogState& state = State();
   if (state.quiet && level < LogLevel::kWarning) return;
@@ -49,7 +52,9 @@ void LogLine(LogLevel level, std::string_view tag, const std::string& text) {
   static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
                                                           spdlog::level::err};
   const std::string tag_text = tag.empty() ? "" : fmt::format("[{}] ", tag);
-  state.logger->log(kLevels[static_cast<int>(level)], "{}{}{}", state.rank_prefix, tag_text, text);
+  const auto rewrite = state.rewrite.load();
+  state.logger->log(kLevels[static_cast<int>(level)], "{}{}{}", state.rank_prefix, tag_text,
+                    rewrite ? rewrite(text) : text);
 }
 
 }  // namespace carole

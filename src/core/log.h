@@ -24,6 +24,10 @@ void SetLogRank(int rank, int size);
 // to clear itself from the terminal.
 void SetLogHook(void (*before_line)());
 
+// Sets a function that rewrites the text of each line; null for none. The program uses it to
+// replace the names of options (Option() in error.h) by its flags.
+void SetLogRewrite(std::string (*rewrite)(std::string_view text));
+
 // Writes one line. An empty tag is left out.
 void LogLine(LogLevel level, std::string_view tag, const std::string& text);
 

@@ -22,9 +22,13 @@ double ScaledRate(const LearningRateOptions& o) {
 }
 
 // A negative learning rate would increase the loss.
-void RequireNotNegative(const char* flag, double value) {
+void RequireNotNegative(const char* option, double value) {
   if (std::isfinite(value) && value >= 0) return;
-  throw UsageError(fmt::format("[optim] --{}: out of range: got {}, want 0 or more", flag, value));
+  throw UsageError({.tag = "optim",
+                    .option = option,
+                    .problem = "out of range",
+                    .got = value,
+                    .want = "0 or more"});
 }
 
 }  // namespace
@@ -38,8 +42,11 @@ LearningRate::Kind LearningRate::KindOf(std::string_view type) {
   for (const auto& [name, kind] : kKinds) {
     if (name == type) return kind;
   }
-  throw UsageError(fmt::format("[optim] --learning_rate_decay_type: unknown type: got {}, want {}",
-                               type, kDecayTypes));
+  throw UsageError({.tag = "optim",
+                    .option = "learning_rate_decay_type",
+                    .problem = "unknown type",
+                    .got = type,
+                    .want = kDecayTypes});
 }
 
 LearningRate::LearningRate(const LearningRateOptions& o)
@@ -66,23 +73,32 @@ LearningRate::LearningRate(const LearningRateOptions& o)
   decay_steps_ = ToInt64(steps_per_epoch * o.num_epochs_per_decay);
   if (decay_steps_ <= 0) {
     throw UsageError(
-        fmt::format("[optim] --num_epochs_per_decay: too small: got {}, which is {} steps ({} "
-                    "samples in batches of {}), want at least 1 step; use a larger value or "
-                    "--learning_rate_decay_type=fixed",
-                    o.num_epochs_per_decay, decay_steps_, o.num_samples,
-                    o.batch_size * o.replicas_to_aggregate));
+        {.tag = "optim",
+         .option = "num_epochs_per_decay",
+         .problem = "too small",
+         .got = fmt::format("{}, which is {} steps ({} samples in batches of {})",
+                            o.num_epochs_per_decay, decay_steps_, o.num_samples,
+                            o.batch_size * o.replicas_to_aggregate),
+         .want = "at least 1 step",
+         .hint = "use a larger value or " + Option("learning_rate_decay_type", "fixed")});
   }
 }
 
 void LearningRate::PlanPieces(const LearningRateOptions& o, double steps_per_epoch) {
   if (o.factors.size() != o.boundaries.size() + 1) {
-    throw UsageError(fmt::format(
-        "[optim] --learning_rate_factors: wrong number of factors: got {}, want {}, one more than "
-        "--learning_rate_boundaries",
-        o.factors.size(), o.boundaries.size() + 1));
+    throw UsageError({.tag = "optim",
+                      .option = "learning_rate_factors",
+                      .problem = "wrong number of factors",
+                      .got = o.factors.size(),
+                      .want = fmt::format("{}, one more than {}", o.boundaries.size() + 1,
+                                          Option("learning_rate_boundaries"))});
   }
-  if (!std::is_sorted(o.boundaries.begin(), o.boundaries.end()))
-    throw UsageError("[optim] --learning_rate_boundaries: not in ascending order; sort them");
+  if (!std::is_sorted(o.boundaries.begin(), o.boundaries.end())) {
+    throw UsageError({.tag = "optim",
+                      .option = "learning_rate_boundaries",
+                      .problem = "not in ascending order",
+                      .hint = "sort them"});
+  }
   for (double epochs : o.boundaries) boundary_steps_.push_back(ToInt64(steps_per_epoch * epochs));
   for (double factor : o.factors)
     piece_rates_.push_back(static_cast<float>(ScaledRate(o) * factor));

@@ -1,7 +1,5 @@
 #include "src/optim/moving_averages.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -24,8 +22,11 @@ MovingAverages::MovingAverages(double decay, DType dtype, std::vector<std::span<
                                const Backend& backend)
     : decay_(decay), dtype_(dtype), arenas_(std::move(arenas)), backend_(backend) {
   if (!(decay > 0 && decay <= 1)) {
-    throw UsageError(fmt::format(
-        "[optim] --moving_average_decay: out of range: got {}, want 0 < value <= 1", decay));
+    throw UsageError({.tag = "optim",
+                      .option = "moving_average_decay",
+                      .problem = "out of range",
+                      .got = decay,
+                      .want = "0 < value <= 1"});
   }
   for (const auto& arena : arenas_) {
     memory_.push_back(backend.Allocate(arena.size()));

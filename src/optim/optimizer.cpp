@@ -64,11 +64,14 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
       count_(arenas.count),
       coefficients_(Rounded(plan_.coefficients)) {
   CAROLE_CHECK(plan_.slots.size() <= kMaxSlots, "{} slots", plan_.slots.size());
-  for (const auto& [flag, value] :
+  for (const auto& [option, value] :
        {std::pair{"clip_gradient_norm", clip_norm_}, {"weight_decay", options.weight_decay}}) {
     if (value >= 0) continue;  // false for NaN
-    throw UsageError(
-        fmt::format("[optim] --{}: out of range: got {}, want 0 or more", flag, value));
+    throw UsageError({.tag = "optim",
+                      .option = option,
+                      .problem = "out of range",
+                      .got = value,
+                      .want = "0 or more"});
   }
   UpdateJob job{.rule = plan_.rule,
                 .dtype = dtype_,
@@ -150,9 +153,9 @@ void Optimizer::SetScalar(const std::string& name, double value) {
   const bool second = name == kPowerNames[1];
   if (!plan_.has_powers || (!second && name != kPowerNames[0]))
     throw DataError(
-        fmt::format("[optim] {}: unknown scalar: the --optimizer of this run has none "
-                    "of this name; use the optimizer that wrote the checkpoint",
-                    name));
+        fmt::format("[optim] {}: unknown scalar: {} of this run has none of this name; use the "
+                    "optimizer that wrote the checkpoint",
+                    name, Option("optimizer")));
   powers_[second] = Rounded(value);
 }
 

@@ -1,25 +1,24 @@
 #include "src/optim/optimizers.h"
 
-#include <fmt/format.h>
-
 #include "src/core/error.h"
 #include "src/core/text/join_names.h"
 
 namespace carole::optim {
 namespace {
 
-void CheckFlag(bool in_range, const char* flag, double value, const char* want) {
+void Require(bool in_range, const char* option, double value, const char* want) {
   if (in_range) return;
-  throw UsageError(fmt::format("[optim] --{}: out of range: got {}, want {}", flag, value, want));
+  throw UsageError(
+      {.tag = "optim", .option = option, .problem = "out of range", .got = value, .want = want});
 }
 
 // With an epsilon of 0, the update of a weight whose gradients decay to 0 would divide by 0.
 void CheckEpsilon(const OptimizerOptions& o) {
-  CheckFlag(o.opt_epsilon > 0, "opt_epsilon", o.opt_epsilon, "more than 0");
+  Require(o.opt_epsilon > 0, "opt_epsilon", o.opt_epsilon, "more than 0");
 }
 
 void CheckFraction(const char* flag, double value) {
-  CheckFlag(value >= 0 && value < 1, flag, value, "0 <= value < 1");
+  Require(value >= 0 && value < 1, flag, value, "0 <= value < 1");
 }
 
 UpdatePlan PlanSgd(const OptimizerOptions&) {
@@ -35,8 +34,8 @@ UpdatePlan PlanMomentum(const OptimizerOptions& o) {
 
 UpdatePlan PlanLars(const OptimizerOptions& o) {
   CheckFraction("momentum", o.momentum);
-  CheckFlag(o.lars_eta > 0, "lars_eta", o.lars_eta, "more than 0");
-  CheckFlag(o.lars_epsilon >= 0, "lars_epsilon", o.lars_epsilon, "0 or more");
+  Require(o.lars_eta > 0, "lars_eta", o.lars_eta, "more than 0");
+  Require(o.lars_epsilon >= 0, "lars_epsilon", o.lars_epsilon, "0 or more");
   return {.rule = UpdateRule::kLars,
           .coefficients = {.momentum = o.momentum, .epsilon = o.lars_epsilon},
           .slots = {{"Momentum", 0}},
@@ -66,7 +65,7 @@ UpdatePlan PlanAdam(const OptimizerOptions& o) {
 
 UpdatePlan PlanAdagrad(const OptimizerOptions& o) {
   const double initial = o.adagrad_initial_accumulator_value;
-  CheckFlag(initial > 0, "adagrad_initial_accumulator_value", initial, "more than 0");
+  Require(initial > 0, "adagrad_initial_accumulator_value", initial, "more than 0");
   return {.rule = UpdateRule::kAdagrad, .coefficients = {}, .slots = {{"Adagrad", initial}}};
 }
 
@@ -80,10 +79,10 @@ UpdatePlan PlanAdadelta(const OptimizerOptions& o) {
 
 UpdatePlan PlanFtrl(const OptimizerOptions& o) {
   const double power = o.ftrl_learning_rate_power, initial = o.ftrl_initial_accumulator_value;
-  CheckFlag(power <= 0, "ftrl_learning_rate_power", power, "0 or less");
-  CheckFlag(initial >= 0, "ftrl_initial_accumulator_value", initial, "0 or more");
-  CheckFlag(o.ftrl_l1 >= 0, "ftrl_l1", o.ftrl_l1, "0 or more");
-  CheckFlag(o.ftrl_l2 >= 0, "ftrl_l2", o.ftrl_l2, "0 or more");
+  Require(power <= 0, "ftrl_learning_rate_power", power, "0 or less");
+  Require(initial >= 0, "ftrl_initial_accumulator_value", initial, "0 or more");
+  Require(o.ftrl_l1 >= 0, "ftrl_l1", o.ftrl_l1, "0 or more");
+  Require(o.ftrl_l2 >= 0, "ftrl_l2", o.ftrl_l2, "0 or more");
   return {.rule = power == -0.5 ? UpdateRule::kFtrl : UpdateRule::kFtrlPower,
           .coefficients = {.power = power, .l1 = o.ftrl_l1, .l2 = o.ftrl_l2},
           .slots = {{"Ftrl", initial}, {"Ftrl_1", 0}}};
@@ -104,8 +103,11 @@ const OptimizerEntry& FindOptimizer(std::string_view name) {
   for (const OptimizerEntry& entry : kOptimizers) {
     if (entry.name == name) return entry;
   }
-  throw UsageError(fmt::format("[optim] --optimizer: unknown optimizer: got {}, want one of {}",
-                               name, JoinNames(kOptimizers)));
+  throw UsageError({.tag = "optim",
+                    .option = "optimizer",
+                    .problem = "unknown optimizer",
+                    .got = name,
+                    .want = "one of " + JoinNames(kOptimizers)});
 }
 
 }  // namespace carole::optim

@@ -29,6 +29,24 @@ TEST(Error, EveryTypeHasItsExitCodeAndKeepsItsText) {
   EXPECT_STREQ(DataError("[io] x: bad").what(), "[io] x: bad");
 }
 
+TEST(Error, AProblemOfAnOptionSaysWhatWasGotAndWanted) {
+  EXPECT_EQ(TextOf<UsageError>([] {
+              throw UsageError({.tag = "optim",
+                                .option = "momentum",
+                                .problem = "out of range",
+                                .got = 1.5,
+                                .want = "less than 1",
+                                .hint = "use " + Option("momentum", "0.9")});
+            }),
+            "[optim] $(momentum): out of range: got 1.5, want less than 1; use $(momentum)=0.9");
+  EXPECT_STREQ(ConfigError({.tag = "data", .option = "dataset_dir", .want = "a folder"}).what(),
+               "[data] $(dataset_dir): want a folder");
+  EXPECT_STREQ(UsageError({.tag = "a", .option = "b", .got = "", .want = "text"}).what(),
+               "[a] $(b): got nothing, want text");
+  EXPECT_STREQ(UsageError({.tag = "a", .option = "b", .got = int64_t{-7}}).what(),
+               "[a] $(b): got -7");
+}
+
 // Scripts rely on these numbers.
 TEST(Error, ExitCodesAreThoseOfSysexits) {
   EXPECT_EQ(static_cast<int>(ExitCode::kOk), 0);

@@ -24,6 +24,7 @@ class Log : public ::testing::Test {
   void SetUp() override { unsetenv("CAROLE_LOG_ALL_RANKS"); }
   void TearDown() override {
     SetLogHook(nullptr);
+    SetLogRewrite(nullptr);
     SetLogRank(0, 1);
   }
 };
@@ -62,6 +63,12 @@ TEST_F(Log, HookRunsBeforeEveryPrintedLine) {
     LogError("a", "two");
   });
   EXPECT_EQ(hook_calls, 2);
+}
+
+TEST_F(Log, RewritesTheTextButNotTheTag) {
+  SetLogRewrite([](std::string_view text) { return "<" + std::string(text) + ">"; });
+  EXPECT_THAT(Logged([] { LogInfo("data", "hello {}", 1); }),
+              MatchesRegex("I [0-9:.]+ \\[data\\] <hello 1>\n"));
 }
 
 }  // namespace

@@ -395,17 +395,17 @@ TEST(OptimizerTest, ErrorsNameTheFlag) {
   EXPECT_THAT([] { FindOptimizer("adamw"); },
               ThrowsMessage<UsageError>(HasSubstr("got adamw, want one of adadelta, adagrad")));
   EXPECT_THAT([&] { problem.Make("rmsprop", {.opt_epsilon = 0}); },
-              ThrowsMessage<UsageError>(HasSubstr("--opt_epsilon")));
+              ThrowsMessage<UsageError>(HasSubstr("$(opt_epsilon)")));
   EXPECT_THAT([&] { problem.Make("momentum", {.momentum = 1}); },
-              ThrowsMessage<UsageError>(HasSubstr("--momentum: out of range: got 1")));
+              ThrowsMessage<UsageError>(HasSubstr("$(momentum): out of range: got 1")));
   EXPECT_THAT([&] { problem.Make("sgd", {.clip_gradient_norm = -1}); },
-              ThrowsMessage<UsageError>(HasSubstr("--clip_gradient_norm")));
+              ThrowsMessage<UsageError>(HasSubstr("$(clip_gradient_norm)")));
   EXPECT_THAT([&] { problem.Make("sgd", {.weight_decay = -1}); },
-              ThrowsMessage<UsageError>(HasSubstr("--weight_decay")));
+              ThrowsMessage<UsageError>(HasSubstr("$(weight_decay)")));
   EXPECT_THAT([&] { problem.Make("lars", {.lars_eta = 0}); },
-              ThrowsMessage<UsageError>(HasSubstr("--lars_eta")));
+              ThrowsMessage<UsageError>(HasSubstr("$(lars_eta)")));
   EXPECT_THAT([&] { problem.Make("ftrl", {.ftrl_learning_rate_power = 0.5}); },
-              ThrowsMessage<UsageError>(HasSubstr("--ftrl_learning_rate_power")));
+              ThrowsMessage<UsageError>(HasSubstr("$(ftrl_learning_rate_power)")));
 }
 
 }  // namespace
