@@ -42,7 +42,7 @@ void PrintCommands(std::string_view prefix) {
 
 void PrintHelp() {
   fmt::print(
-      "carole trains image classifiers on many ranks that share their gradients in a ring.\n\n"
+      "carole trains image classifiers on many ranks, which sum their gradients.\n\n"
       "Usage: carole COMMAND [FLAGS]\n\nCommands:\n");
   PrintCommands("");
   fmt::print(
