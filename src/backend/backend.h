@@ -1,7 +1,7 @@
 // The interface to compute kernels and to the memory that they work on.
 //
 // A backend makes a kernel for one operation and the layouts of its inputs. An Executable
-// (src/graph/executable.h) gives the kernel its memory once and runs it in every step.
+// (src/graph/plan/executable.h) gives the kernel its memory once and runs it in every step.
 //
 // Backends: reference/ (plain loops, the oracle of the tests), onednn/ (CPU), cuda/ (GPU). One
 // suite of cases tests all of them (tests/backend/conformance_test.cpp). Start reading with op.h,

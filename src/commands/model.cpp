@@ -7,8 +7,8 @@
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
 #include "src/graph/autodiff.h"
+#include "src/graph/plan/recompute.h"
 #include "src/graph/precision.h"
-#include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 
 namespace carole::commands {

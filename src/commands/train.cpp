@@ -223,7 +223,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, RankC
   if (plan.eval_every > 0) {
     // The evaluation may use as much memory as a step does: the step's is not in use meanwhile.
     const size_t max_bytes =
-        flags.activation_memory.empty() ? 0 : step->executable().statistics().arena_bytes;
+        flags.activation_memory.empty() ? 0 : step->executable().plan().statistics.arena_bytes;
     evaluation = MakeDeviceOwned<Evaluation>(context, EvaluationDataset(flags), input, context,
                                              DivideHostBatch(flags.evaluation.batch_size, context),
                                              &step->store(), max_bytes);

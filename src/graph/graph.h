@@ -2,7 +2,8 @@
 // are operations that make values from values. Nodes are in an order in which they can run.
 //
 // Nets append the forward operations (src/ops), Differentiate() (autodiff.h) appends the backward
-// ones, rewrites.h fuses operations, and an Executable (executable.h) plans memory and runs.
+// ones, and rewrites.h fuses operations. Compile() (plan/compiler.h) turns the graph into a plan,
+// and an Executable runs the plan.
 #pragma once
 
 #include <cstdint>

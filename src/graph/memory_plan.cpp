@@ -31,7 +31,7 @@
 // Taking large blocks first avoids that, and small ones fill the gaps between them.
 //
 // For a training step of ResNet-50 with oneDNN, the arena is less than 5 % above the lower bound
-// (tests/graph/resnet_plan_test.cpp).
+// (tests/graph/plan/resnet_plan_test.cpp).
 //
 // The data structure: `placed` holds the blocks that have an offset, in ascending order of offset.
 // One pass over it finds the lowest gap: `offset` moves past each block in the way until the next

@@ -14,7 +14,7 @@ namespace carole {
 void StoreActivationsAs(DType dtype, Graph& graph);
 
 // If one activation of the operation is stored in 16 bits, makes it read all activations and
-// filters in that type. The Executable casts the inputs that are fp32 in the graph.
+// filters in that type. The compiler casts the inputs that are fp32 in the graph.
 void UnifyTypes(OpSpec& spec);
 // Makes all 16-bit inputs and outputs fp32, for backends without a 16-bit kernel for this
 // operation.

@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "src/graph/autodiff.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/recompute.h"
 #include "src/graph/precision.h"
-#include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 #include "tests/golden/formula.h"
 #include "tests/support/elements.h"
@@ -34,8 +35,9 @@ Session::Session(nets::Model model, bool training, const Backend& backend,
   Fuse(*model_.graph, backend);
   if (training) Differentiate(*model_.graph);
   StoreActivationsAs(backend.activation_dtype(), *model_.graph);
-  executable_ = training ? CompileWithin(*model_.graph, backend, kActivationBytes)
-                         : std::make_unique<Executable>(*model_.graph, backend, store_);
+  executable_ = std::make_unique<Executable>(
+      training ? CompileWithin(*model_.graph, backend, kActivationBytes)
+               : Compile(*model_.graph, backend, {.share_layouts_of = store_}));
   if (share == nullptr) {
     own_store_ = executable_->MakeStore();
     store_ = own_store_.get();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nets/nets.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/executable.h"
 
 namespace carole::golden {
 

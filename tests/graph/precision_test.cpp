@@ -134,7 +134,7 @@ TEST_F(Bf16Nets, GradientOfLeNetIsNearFp32) {
 TEST_F(Bf16Nets, ActivationsTakeAboutHalf) {
   const auto arena = [](const Backend& backend) {
     const Training training("mobilenet_v2", 96, backend);
-    return static_cast<double>(training.runner->executable().statistics().arena_bytes);
+    return static_cast<double>(training.runner->executable().plan().statistics.arena_bytes);
   };
   EXPECT_LT(arena(*narrow_), 0.6 * arena(*wide_));
 }
@@ -183,7 +183,7 @@ TEST(WeightCasts, WeightsGetTheLayoutOfTheir16BitReaders) {
   const NhwcFilterBackend backend;
   const auto graph = MakeTraining(kSampleGraphs[0], DType::kF32, &backend);
   StoreActivationsAs(backend.activation_dtype(), *graph);
-  const Executable executable(*graph, backend);
+  const Executable executable(Compile(*graph, backend));
   const auto store = executable.MakeStore();
   int filters = 0;
   for (const VariableSlice& variable : store->variables()) {
@@ -192,7 +192,7 @@ TEST(WeightCasts, WeightsGetTheLayoutOfTheir16BitReaders) {
     }
     filters += variable.shape.rank() >= 2;
   }
-  EXPECT_EQ(executable.statistics().weight_reorders, filters) << executable.Describe();
+  EXPECT_EQ(executable.plan().statistics.weight_reorders, filters) << executable.Describe();
 }
 
 // How often `word` occurs in `text`.
@@ -223,17 +223,17 @@ TEST(WeightCasts, AreBatched) {
   twice.insert(twice.end(), backward, plain.end());
   constexpr int64_t kActivations = 2;  // the image, and the logits for the loss
   for (const Schedule& schedule : {plain, twice}) {
-    const Executable batched(*model.graph, backend, nullptr, schedule);
+    const Executable batched(Compile(*model.graph, backend, {.schedule = schedule}));
     const std::string plan = batched.Describe();
     EXPECT_EQ(Count(plan, "ms  casts "), 1 + 11) << plan;
     EXPECT_EQ(plan.find(" casts "), plan.find("ms") + 3) << plan;
     EXPECT_EQ(Count(plan, "ms  reorder "), kActivations) << plan;
-    const Executable others(*model.graph, one_by_one, nullptr, schedule);
+    const Executable others(Compile(*model.graph, one_by_one, {.schedule = schedule}));
     EXPECT_EQ(Count(others.Describe(), "ms  reorder "),
               kActivations + (schedule == plain ? 54 : 108));
-    EXPECT_EQ(batched.ScheduleHash(), others.ScheduleHash());
+    EXPECT_EQ(batched.plan().ScheduleHash(), others.plan().ScheduleHash());
     // Each gradient is made once, possibly later.
-    auto got = batched.MakeStore()->ready_order(), want = others.MakeStore()->ready_order();
+    auto got = batched.plan().ready_order, want = others.plan().ready_order;
     std::ranges::sort(got);
     std::ranges::sort(want);
     EXPECT_EQ(got, want);

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/executable.h"
 #include "src/tensor/buffer.h"
 #include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
@@ -114,7 +115,7 @@ TEST(VariableStore, BlockedLayoutsRoundTripAndTheirPaddingStaysZero) {
   s.Head(s.Conv(y, "c", 7, 1));
   Differentiate(g);
   const auto backend = MakeOneDnnBackend(1);
-  Executable executable(g, *backend);
+  Executable executable(Compile(g, *backend));
   const auto store = executable.MakeStore();
   int opaque = 0;
   double sum = 0;
@@ -223,7 +224,7 @@ TEST(Initializer, ValuesAreTheSameInEveryBackend) {
     Sketch s(g);
     BuildResidual(s);
     for (Variable& v : g.mutable_variables()) v.initializer = Initializer::He();
-    const auto store = Executable(g, backend).MakeStore();
+    const auto store = Executable(Compile(g, backend)).MakeStore();
     store->Initialize(7);
     std::vector<std::vector<float>> all;
     for (size_t v = 0; v < store->variables().size(); ++v)

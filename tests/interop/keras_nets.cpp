@@ -18,7 +18,8 @@
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
 #include "src/export/keras_model.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/executable.h"
 #include "src/graph/rewrites.h"
 #include "src/train/state/state.h"
 #include "tests/golden/formula.h"
@@ -47,7 +48,7 @@ class Net {
         keras_(train::MakeKerasModel(*model_.graph, model_.logits, request.net)),
         backend_(OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1)) {
     Fuse(*model_.graph, *backend_);
-    executable_ = std::make_unique<Executable>(*model_.graph, *backend_);
+    executable_ = std::make_unique<Executable>(Compile(*model_.graph, *backend_));
     store_ = executable_->MakeStore();
     executable_->Bind(*store_);
   }

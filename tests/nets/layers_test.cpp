@@ -10,7 +10,8 @@
 #include <map>
 
 #include "nets/nets.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/executable.h"
 #include "src/graph/rewrites.h"
 
 namespace carole::nets {
@@ -33,7 +34,7 @@ std::vector<double> RunLayer(const Shape& images, const ModelOptions& options,
   graph.MarkOutput(y);
   const auto backend = MakeReferenceBackend(1);
   Fuse(graph, *backend);
-  Executable executable(graph, *backend);
+  Executable executable(Compile(graph, *backend));
   const auto store = executable.MakeStore();
   store->Initialize(1);
   for (const auto& [name, given] : variables) {
@@ -244,7 +245,7 @@ TEST(BuildModel, AddsTheWeightedAuxiliaryLossInTraining) {
         .batch_size = 2, .num_classes = 4, .training = training, .compute = DType::kF64};
     const Model model = BuildModel(net, options);
     const auto backend = MakeReferenceBackend(1);
-    Executable executable(*model.graph, *backend);
+    Executable executable(Compile(*model.graph, *backend));
     const auto store = executable.MakeStore();
     store->Initialize(1);
     executable.Bind(*store);

@@ -8,7 +8,7 @@
 #include "nets/nets.h"
 #include "src/backend/backend.h"
 #include "src/graph/autodiff.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
 #include "src/graph/rewrites.h"
 
 namespace carole::nets {
@@ -95,8 +95,7 @@ TEST(Activations, AreCloseToTheMemoryPlanOfResnet) {
   Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
   const ActivationMemory memory = MeasureActivations(*model.graph);
-  const Executable step(*model.graph, *backend);
-  const auto planned = static_cast<double>(step.statistics().arena_bytes);
+  const auto planned = static_cast<double>(Compile(*model.graph, *backend).statistics.arena_bytes);
   const auto live = static_cast<double>(memory.peak_bytes);
   std::printf(
       "resnet_v1_50, batch 32: memory plan %.0f MB (estimated %.0f MB), peak of live values %.0f "

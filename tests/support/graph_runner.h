@@ -12,7 +12,8 @@
 
 #include "src/core/hash.h"
 #include "src/core/rng.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/executable.h"
 #include "tests/support/elements.h"
 
 namespace carole::testing {
@@ -60,7 +61,7 @@ class GraphRunner {
  public:
   GraphRunner(const Graph& graph, const Backend& backend, const Schedule& schedule = {})
       : graph_(graph),
-        executable_(graph, backend, nullptr, schedule),
+        executable_(Compile(graph, backend, {.schedule = schedule})),
         store_(executable_.MakeStore()) {
     executable_.Bind(*store_);
     SetVariables();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/core/check.h"
+#include "src/graph/plan/compiler.h"
 #include "src/graph/precision.h"
 #include "src/graph/rewrites.h"
 #include "src/train/step/micro_batch.h"
@@ -15,7 +16,8 @@ Inference::Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend
   graph_->MarkOutput(logits_);
   Fuse(*graph_, backend);
   StoreActivationsAs(backend.activation_dtype(), *graph_);
-  executable_ = std::make_unique<Executable>(*graph_, backend, share);
+  executable_ =
+      std::make_unique<Executable>(Compile(*graph_, backend, {.share_layouts_of = share}));
   if (store_ == nullptr) {
     own_store_ = executable_->MakeStore();
     store_ = own_store_.get();

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "src/graph/executable.h"
 #include "src/graph/graph.h"
+#include "src/graph/plan/executable.h"
 
 namespace carole::train {
 
@@ -41,7 +41,7 @@ class Inference {
   static constexpr int64_t kMaxInFlight = 2;
   int64_t num_in_flight() const { return begun_ - ended_; }
 
-  size_t activation_bytes() const { return executable_->statistics().arena_bytes; }
+  size_t activation_bytes() const { return executable_->plan().statistics.arena_bytes; }
   // Frees the activation memory until the next Begin().
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 

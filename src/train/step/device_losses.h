@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "collectives/communicator.h"
-#include "src/graph/executable.h"
 #include "src/graph/graph.h"
+#include "src/graph/plan/executable.h"
 #include "src/optim/optimizer.h"
 
 namespace carole::train {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "io/pipeline/dataset.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/executable.h"
 
 namespace carole::train {
 

@@ -8,8 +8,9 @@
 #include "src/backend/host/vector_math.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/recompute.h"
 #include "src/graph/precision.h"
-#include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 #include "src/train/state/freeze.h"
 #include "src/train/step/step_losses.h"
@@ -44,9 +45,9 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
   StoreActivationsAs(backend.activation_dtype(), *graph);
   // A rank without cached kernel plans searches for the fastest ones, which may take minutes.
   collectives::RunRankLocal(communicator, "plans", [&] {
-    executable = options.activation_bytes == 0
-                     ? std::make_unique<Executable>(*graph, backend)
-                     : CompileWithin(*graph, backend, options.activation_bytes);
+    executable = std::make_unique<Executable>(
+        options.activation_bytes == 0 ? Compile(*graph, backend)
+                                      : CompileWithin(*graph, backend, options.activation_bytes));
   });
   CheckLayouts(communicator);
   MakeStore(backend, communicator, options);
@@ -59,7 +60,7 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
 // Gradients that ranks reduce on the host are in the communicator's shared memory.
 void Replica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
                         const StepOptions& options) {
-  RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
+  RequireMemory(backend, *graph, executable->plan().statistics.arena_bytes, options);
   VariableStore::Allocate allocate_gradients;
   if (backend.on_host()) {
     allocate_gradients = [&](size_t bytes) {
@@ -74,7 +75,7 @@ void Replica::MakeStore(const Backend& backend, collectives::Communicator& commu
 // have the same layouts.
 void Replica::CheckLayouts(collectives::Communicator& communicator) const {
   const std::vector<uint64_t> all =
-      AllGather(communicator, executable->LayoutHash(), {.what = "layouts"});
+      AllGather(communicator, executable->plan().LayoutHash(), {.what = "layouts"});
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ConfigError(
@@ -91,7 +92,7 @@ void Replica::CheckSchedule(collectives::Communicator& communicator) const {
   collectives::CheckSettingsMatch(
       communicator,
       {{"order of kernels (--sync_batch_norm needs the same --activation_memory on all ranks)",
-        fmt::format("hash {:016x}", executable->ScheduleHash())}});
+        fmt::format("hash {:016x}", executable->plan().ScheduleHash())}});
 }
 
 void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) {

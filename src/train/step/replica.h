@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "src/graph/executable.h"
 #include "src/graph/graph.h"
+#include "src/graph/plan/executable.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
 #include "src/train/state/loss_scale.h"

@@ -21,8 +21,8 @@
 
 #include "collectives/communicator.h"
 #include "io/pipeline/dataset.h"
-#include "src/graph/executable.h"
 #include "src/graph/graph.h"
+#include "src/graph/plan/executable.h"
 #include "src/train/reduction/pairwise_sum.h"
 
 namespace carole::train {

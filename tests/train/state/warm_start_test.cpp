@@ -6,6 +6,7 @@
 #include <map>
 
 #include "src/core/error.h"
+#include "src/graph/plan/compiler.h"
 #include "src/train/loop/time_limit.h"
 #include "tests/train/training.h"
 
@@ -41,7 +42,7 @@ class FakeWeights : public io::WeightsSource {
 class WarmStartTest : public ::testing::Test {
  protected:
   WarmStartTest()
-      : backend_(MakeReferenceBackend(1)), net_(4), executable_(*net_.graph, *backend_) {
+      : backend_(MakeReferenceBackend(1)), net_(4), executable_(Compile(*net_.graph, *backend_)) {
     store_ = executable_.MakeStore();
     store_->Initialize(1);
   }

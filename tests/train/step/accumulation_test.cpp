@@ -202,7 +202,7 @@ TEST(SyncBatchNormTest, RejectsRanksWithDifferentRecomputation) {
     const auto backend = MakeReferenceBackend(1);
     const TrainStep step(MakeResidual(8, DType::kF32), *backend, c,
                          {.activation_bytes = activation_bytes, .sync_batch_norm = true});
-    arena = step.executable().statistics().arena_bytes;
+    arena = step.executable().plan().statistics.arena_bytes;
   };
   RunRanks(2, [&](Communicator& c) { make(c, 0); });
   const size_t less = arena - 1;

@@ -1,24 +1,24 @@
-#include "src/graph/executable.h"
+#include "src/graph/plan/executable.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <span>
 #include <utility>
 
 #include "src/backend/arena_math.h"
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/core/float16.h"
-#include "src/core/hash.h"
-#include "src/graph/executable_parts.h"
 #include "src/tensor/buffer.h"
 
 namespace carole {
 
-Executable::~Executable() = default;
+Executable::Executable(Plan plan)
+    : plan_(std::move(plan)), graph_(plan_.graph), backend_(plan_.backend) {
+  for (const PlanStep* step : plan_.AllSteps()) steps_.push_back({step});
+}
 
 std::unique_ptr<VariableStore> Executable::MakeStore(
     const VariableStore::Allocate& allocate_gradients) const {
@@ -28,24 +28,19 @@ std::unique_ptr<VariableStore> Executable::MakeStore(
     variables.push_back({.name = variable.name,
                          .tf_shape = variable.tf_shape,
                          .shape = variable.shape,
-                         .layout = LayoutOf(v),
+                         .layout = plan_.variable_layouts[v],
                          .plain_layout = variable.plain_layout(),
                          .initializer = variable.initializer,
                          .trainable = variable.trainable,
                          .l2_regularized = variable.l2_regularized});
   }
   return std::make_unique<VariableStore>(backend_, graph_.compute(), std::move(variables),
-                                         ready_order_, allocate_gradients);
-}
-
-Layout Executable::LayoutOf(size_t variable) const {
-  const Layout& chosen = variable_layouts_[variable];
-  return chosen.is_any() ? graph_.variables()[variable].plain_layout() : chosen;
+                                         plan_.ready_order, allocate_gradients);
 }
 
 Tensor Executable::Locate(int representation) const {
   if (representation < 0) return {};
-  const Representation& r = representations_[representation];
+  const Representation& r = plan_.representations[representation];
   if (r.home != Representation::Home::kBlock) {
     const int v = store_->Find(graph_.variables()[r.index].name);
     CAROLE_CHECK(v >= 0, "the store has no variable {}", graph_.variables()[r.index].name);
@@ -54,7 +49,7 @@ Tensor Executable::Locate(int representation) const {
     CAROLE_CHECK_EQ(t.layout, r.layout, "layout of {}", graph_.variables()[r.index].name);
     return t;
   }
-  return {.data = arena_.get() + blocks_[r.index].offset,
+  return {.data = arena_.get() + plan_.blocks[r.index].offset,
           .shape = graph_.shape(r.value),
           .dtype = r.dtype,
           .layout = r.layout};
@@ -62,18 +57,19 @@ Tensor Executable::Locate(int representation) const {
 
 void Executable::Bind(const VariableStore& store) {
   store_ = &store;
-  arena_ = backend_.Allocate(statistics_.arena_bytes);
-  for (Step& step : steps_) {
+  arena_ = backend_.Allocate(plan_.statistics.arena_bytes);
+  for (const PlanStep* step : plan_.AllSteps()) {
     KernelMemory memory;
-    for (int i : step.inputs) memory.inputs.push_back(Locate(i));
-    for (int o : step.outputs) memory.outputs.push_back(Locate(o));
-    if (step.workspace >= 0) memory.workspace = arena_.get() + blocks_[step.workspace].offset;
-    step.kernel->Bind(memory);
+    for (int i : step->inputs) memory.inputs.push_back(Locate(i));
+    for (int o : step->outputs) memory.outputs.push_back(Locate(o));
+    if (step->workspace >= 0)
+      memory.workspace = arena_.get() + plan_.blocks[step->workspace].offset;
+    step->kernel->Bind(memory);
   }
   for (ValueId id = 0; !backend_.on_host() && id < graph_.num_values(); ++id) {
     const Value& value = graph_.value(id);
     if (value.producer != kNone || value.variable != kNone) continue;
-    const size_t bytes = Locate(primary_[id]).bytes();
+    const size_t bytes = Locate(plan_.primary[id]).bytes();
     prefetched_[value.name] = {.staging = backend_.AllocateStaging(bytes),
                                .on_device = backend_.Allocate(bytes)};
   }
@@ -81,11 +77,11 @@ void Executable::Bind(const VariableStore& store) {
 }
 
 void Executable::ReleaseMemory() {
-  if (backend_.on_host()) DiscardPages(arena_.get(), statistics_.arena_bytes);
+  if (backend_.on_host()) DiscardPages(arena_.get(), plan_.statistics.arena_bytes);
 }
 
 Tensor Executable::Input(const std::string& name) const {
-  Tensor input = Locate(primary_[graph_.input(name)]);
+  Tensor input = Locate(plan_.primary[graph_.input(name)]);
   if (backend_.on_host()) return input;
   backend_.WaitForUploads();
   input.data = prefetched_.at(name).staging.get();
@@ -96,7 +92,7 @@ void Executable::UploadInputs(const RunContext& context) {
   CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
   const auto for_each_input = [&](const auto& use) {
     for (const auto& [name, input_buffers] : prefetched_)
-      use(Locate(primary_[graph_.input(name)]), input_buffers);
+      use(Locate(plan_.primary[graph_.input(name)]), input_buffers);
   };
   if (!prefetched_.empty()) {
     for_each_input([&](const Tensor& input, const PrefetchedInput& input_buffers) {
@@ -117,8 +113,8 @@ void Executable::Run(const RunContext& context, const GradientReady& gradient_re
 }
 
 Tensor Executable::OutputMemory(ValueId value) const {
-  CAROLE_CHECK(store_ != nullptr && primary_[value] >= 0, "value {} was not computed", value);
-  return Locate(primary_[value]);
+  CAROLE_CHECK(store_ != nullptr && plan_.primary[value] >= 0, "value {} was not computed", value);
+  return Locate(plan_.primary[value]);
 }
 
 std::vector<double> Executable::Output(ValueId value) const {
@@ -155,17 +151,20 @@ void Executable::BeginOutput(ValueId value, std::unique_ptr<Download>& download)
 void Executable::RunKernels(const RunContext& context, const GradientReady& gradient_ready) {
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
-  for (Step& step : std::span(steps_).subspan(copies_taken_ ? 1 : 0)) {
+  const PlanStep* const left_out = copies_taken_ ? &*plan_.weight_casts : nullptr;
+  for (TimedStep& timed : steps_) {
+    if (timed.step == left_out) continue;
+    const PlanStep& step = *timed.step;
     step.kernel->Run(context);
     if (synchronizes_ || !observers_.empty()) backend_.Synchronize();
     if (gradient_ready) {
       for (int ready : step.ready) gradient_ready(ready);
     }
     const Clock::time_point after = Clock::now();
-    step.milliseconds += std::chrono::duration<double, std::milli>(after - before).count();
-    ++step.runs;
+    timed.milliseconds += std::chrono::duration<double, std::milli>(after - before).count();
+    ++timed.runs;
     for (const KernelObserver& observer : observers_) {
-      observer({.step = static_cast<int>(&step - steps_.data()),
+      observer({.step = static_cast<int>(&timed - steps_.data()),
                 .kind = step.kind,
                 .phase = step.phase,
                 .name = step.name,
@@ -179,11 +178,11 @@ void Executable::RunKernels(const RunContext& context, const GradientReady& grad
 std::vector<WeightCopy> Executable::TakeWeightCopies() {
   CAROLE_CHECK(store_ != nullptr, "copies of weights before Bind()");
   std::vector<WeightCopy> copies;
-  if (!casts_weights_) return copies;
+  if (!plan_.weight_casts) return copies;
   copies_taken_ = true;
-  const Step& casts = steps_.front();
+  const PlanStep& casts = *plan_.weight_casts;
   for (size_t i = 0; i < casts.inputs.size(); ++i) {
-    const Representation& weight = representations_[casts.inputs[i]];
+    const Representation& weight = plan_.representations[casts.inputs[i]];
     const VariableSlice& slice =
         store_->variables()[store_->Find(graph_.variables()[weight.index].name)];
     if (!slice.trainable) continue;
@@ -196,37 +195,17 @@ std::vector<WeightCopy> Executable::TakeWeightCopies() {
 }
 
 void Executable::CastWeights(const RunContext& context) {
-  if (casts_weights_) steps_.front().kernel->Run(context);
-}
-
-uint64_t Executable::LayoutHash() const {
-  uint64_t hash = kFnvOffset;
-  for (size_t v = 0; v < graph_.variables().size(); ++v) {
-    const Variable& variable = graph_.variables()[v];
-    hash = Fnv1a64(fmt::format("{} {} {} {};", variable.name, variable.shape.ToString(),
-                               LayoutOf(v).ToString(), variable.trainable),
-                   hash);
-  }
-  for (const int variable : ready_order_) hash = Fnv1a64(fmt::format("{};", variable), hash);
-  return hash;
-}
-
-uint64_t Executable::ScheduleHash() const {
-  uint64_t hash = kFnvOffset;
-  for (const Step& step : steps_) {
-    if (step.kind != OpKind::kReorder && step.kind != OpKind::kCasts)
-      hash = Fnv1a64(fmt::format("{} {};", Name(step.kind), step.name), hash);
-  }
-  return hash;
+  if (plan_.weight_casts) plan_.weight_casts->kernel->Run(context);
 }
 
 std::vector<OpTime> Executable::Times() const {
   std::map<std::pair<Phase, OpKind>, OpTime> times;
-  for (const Step& step : steps_) {
+  for (const TimedStep& timed : steps_) {
+    const PlanStep& step = *timed.step;
     OpTime& t =
         times.try_emplace({step.phase, step.kind}, OpTime{step.kind, step.phase}).first->second;
-    t.milliseconds += step.milliseconds;
-    t.runs += step.runs;
+    t.milliseconds += timed.milliseconds;
+    t.runs += timed.runs;
   }
   std::vector<OpTime> list;
   for (const auto& [key, time] : times) list.push_back(time);
@@ -235,28 +214,28 @@ std::vector<OpTime> Executable::Times() const {
 
 double Executable::PhaseMilliseconds(Phase phase) const {
   double sum = 0;
-  for (const Step& step : steps_) sum += step.phase == phase ? step.milliseconds : 0;
+  for (const TimedStep& timed : steps_) {
+    if (timed.step->phase == phase) sum += timed.milliseconds;
+  }
   return sum;
 }
 
 void Executable::ResetTimes() {
-  for (Step& step : steps_) {
-    step.milliseconds = 0;
-    step.runs = 0;
-  }
+  for (TimedStep& timed : steps_) timed = {timed.step};
 }
 
 std::string Executable::Describe() const {
   std::string text;
   auto describe = [&](int representation) -> std::string {
     if (representation < 0) return "-";
-    const Representation& r = representations_[representation];
+    const Representation& r = plan_.representations[representation];
     return fmt::format("{} {} {}", graph_.shape(r.value).ToString(), r.layout.ToString(),
                        Name(r.dtype));
   };
-  for (const Step& step : steps_) {
+  for (const TimedStep& timed : steps_) {
+    const PlanStep& step = *timed.step;
     text += fmt::format("{:9.3f} ms  {:<24} {:<48}",
-                        step.runs ? step.milliseconds / static_cast<double>(step.runs) : 0.0,
+                        timed.runs ? timed.milliseconds / static_cast<double>(timed.runs) : 0.0,
                         Name(step.kind), step.name);
     for (int i : step.inputs) text += " " + describe(i);
     text += " ->";

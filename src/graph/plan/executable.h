@@ -1,9 +1,8 @@
-// A graph that is ready to run on a backend. Its kernels are made and their layouts are chosen.
-// Reorders are inserted if two kernels disagree on a layout. All memory is planned in one arena,
-// and nothing is allocated after Bind(). compiler.cpp explains how a graph becomes an Executable.
+// A plan with its memory, ready to run. All memory is in one arena, and nothing is allocated after
+// Bind().
 //
 //   Fuse(graph, backend); Differentiate(graph); FuseGradients(graph, backend);
-//   Executable step(graph, backend);
+//   Executable step(Compile(graph, backend));
 //   const auto store = step.MakeStore();
 //   step.Bind(*store);
 //   … fill step.Input("images"), step.Input("labels"), step.Input("weights") …
@@ -20,20 +19,10 @@
 #include "src/backend/backend.h"
 #include "src/backend/update.h"
 #include "src/graph/graph.h"
-#include "src/graph/memory_plan.h"
-#include "src/graph/schedule.h"
+#include "src/graph/plan/plan.h"
 #include "src/graph/variable_store.h"
 
 namespace carole {
-
-// Numbers of the plan.
-struct ExecutableStatistics {
-  int kernels = 0;  // includes reorders and casts
-  int activation_reorders = 0;
-  int weight_reorders = 0;  // of weights and of their gradients
-  size_t arena_bytes = 0;
-  size_t peak_live_bytes = 0;  // lower bound of arena_bytes (PeakBytes())
-};
 
 // The time of one kind of operation in one phase, summed over all runs since ResetTimes().
 struct OpTime {
@@ -47,7 +36,7 @@ struct OpTime {
 struct KernelRecord {
   using Time = std::chrono::steady_clock::time_point;
 
-  int step;  // number of the kernel in the plan
+  int step;  // position in Plan::AllSteps()
   OpKind kind;
   Phase phase;
   const std::string& name;  // scope of the node
@@ -57,20 +46,12 @@ struct KernelRecord {
 // Not thread-safe.
 class Executable {
  public:
-  // Makes all kernels. `graph` and `backend` must outlive this.
-  //
-  // share_layouts_of: if not null, variables get the layouts of this store, so that evaluation can
-  // use the weights of training. Bind() must then get this store. schedule: the order of the nodes
-  // (recompute.h); empty means the order of the graph. Nodes whose results are outputs of the graph
-  // must not appear twice.
-  Executable(const Graph& graph, const Backend& backend,
-             const VariableStore* share_layouts_of = nullptr, const Schedule& schedule = {});
-  ~Executable();
+  // The graph and the backend of the plan must outlive this.
+  explicit Executable(Plan plan);
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Makes zeroed memory for the graph's variables, in the layouts that the kernels chose. For
-  // Bind().
+  // Makes zeroed memory for the graph's variables, in the plan's layouts. For Bind().
   std::unique_ptr<VariableStore> MakeStore(
       const VariableStore::Allocate& allocate_gradients = {}) const;
 
@@ -120,11 +101,7 @@ class Executable {
   void ReleaseMemory();
 
   const Backend& backend() const { return backend_; }
-  const ExecutableStatistics& statistics() const { return statistics_; }
-  // A hash of everything that the offsets in MakeStore()'s arenas depend on. Ranks compare it.
-  uint64_t LayoutHash() const;
-  // A hash of the nodes in the order in which their kernels run, with the recomputed ones.
-  uint64_t ScheduleHash() const;
+  const Plan& plan() const { return plan_; }
   // Times by phase and kind of operation, since ResetTimes().
   std::vector<OpTime> Times() const;
   double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()
@@ -138,23 +115,21 @@ class Executable {
   std::string Describe() const;
 
  private:
-  struct Step;
-  struct Representation;
-  class Compiler;
+  // A step of the plan, with the time that it has taken since ResetTimes().
+  struct TimedStep {
+    const PlanStep* step;
+    double milliseconds = 0;
+    int64_t runs = 0;
+  };
 
   // The memory of a representation, by its index.
   Tensor Locate(int representation) const;
-  Layout LayoutOf(size_t variable) const;  // the variable's layout in the store
 
+  const Plan plan_;
   const Graph& graph_;
   const Backend& backend_;
   const VariableStore* store_ = nullptr;
-  std::vector<Step> steps_;
-  std::vector<Representation> representations_;
-  std::vector<MemoryBlock> blocks_;
-  std::vector<int> primary_;  // index of the main representation of each value, or -1
-  std::vector<Layout> variable_layouts_;
-  std::vector<int> ready_order_;
+  std::vector<TimedStep> steps_;  // of Plan::AllSteps()
   DeviceMemory arena_;
   // Buffers for the next batch of an input, which is uploaded while the current one is computed.
   // Not used if the backend is on_host().
@@ -163,9 +138,7 @@ class Executable {
     DeviceMemory on_device;  // in device memory
   };
   std::map<std::string, PrefetchedInput> prefetched_;  // by name of the input
-  bool casts_weights_ = false;  // whether steps_[0] makes the 16-bit copies of weights
-  bool copies_taken_ = false;   // whether TakeWeightCopies() has been called
-  ExecutableStatistics statistics_;
+  bool copies_taken_ = false;  // whether the caller makes the copies of weights (weight_casts)
   std::vector<KernelObserver> observers_;
   bool synchronizes_ = false;
 };

@@ -1,4 +1,4 @@
-#include "src/graph/recompute.h"
+#include "src/graph/plan/recompute.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -152,10 +152,10 @@ TEST(Recompute, NamesTheSmallestBudgetThatWorks) {
                              HasSubstr("--batch_size")));
     const double least = std::stod(error.substr(error.find("least ") + 6));
     const auto bytes = static_cast<size_t>(least * (1 << 30));
-    const auto executable = CompileWithin(*model.graph, backend, bytes);
-    EXPECT_LE(executable->statistics().arena_bytes, bytes);
-    EXPECT_LT(2 * executable->statistics().arena_bytes,
-              Executable(*model.graph, backend).statistics().arena_bytes);
+    const Plan plan = CompileWithin(*model.graph, backend, bytes);
+    EXPECT_LE(plan.statistics.arena_bytes, bytes);
+    EXPECT_LT(2 * plan.statistics.arena_bytes,
+              Compile(*model.graph, backend).statistics.arena_bytes);
   });
 }
 
@@ -167,16 +167,16 @@ TEST(Recompute, DoesNotFallBackToTheSmallestPlanTooEarly) {
         nets::FindNet("inception_v3"), {.batch_size = 8, .image_size = 139, .training = true});
     Fuse(*model.graph, backend);
     Differentiate(*model.graph);
-    const Executable plain(*model.graph, backend);
-    const Executable least(*model.graph, backend, nullptr,
-                           PlanRecomputation(*model.graph, backend, 0).schedule);
-    const auto arena = static_cast<double>(plain.statistics().arena_bytes);
+    const Plan plain = Compile(*model.graph, backend);
+    const Plan least = Compile(*model.graph, backend,
+                               {.schedule = PlanRecomputation(*model.graph, backend, 0).schedule});
+    const auto arena = static_cast<double>(plain.statistics.arena_bytes);
     for (const double share : {0.65, 0.55, 0.5, 0.45}) {
       const auto bytes = static_cast<size_t>(share * arena);
-      const auto executable = CompileWithin(*model.graph, backend, bytes);
-      EXPECT_LE(executable->statistics().arena_bytes, bytes);
-      EXPECT_NE(executable->ScheduleHash(), least.ScheduleHash()) << share;
-      EXPECT_GT(executable->statistics().arena_bytes, least.statistics().arena_bytes) << share;
+      const Plan plan = CompileWithin(*model.graph, backend, bytes);
+      EXPECT_LE(plan.statistics.arena_bytes, bytes);
+      EXPECT_NE(plan.ScheduleHash(), least.ScheduleHash()) << share;
+      EXPECT_GT(plan.statistics.arena_bytes, least.statistics.arena_bytes) << share;
     }
   });
 }

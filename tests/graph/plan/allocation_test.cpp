@@ -11,7 +11,8 @@
 
 #include "nets/nets.h"
 #include "src/graph/autodiff.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/executable.h"
 #include "src/graph/rewrites.h"
 #include "tests/support/sketch.h"
 
@@ -83,7 +84,7 @@ namespace {
 void CountSteps(Graph& graph, const Backend& backend) {
   Fuse(graph, backend);
   Differentiate(graph);
-  Executable executable(graph, backend);
+  Executable executable(Compile(graph, backend));
   const auto store = executable.MakeStore();
   store->Initialize(1);
   executable.Bind(*store);

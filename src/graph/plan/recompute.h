@@ -7,10 +7,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
 #include "src/backend/backend.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/plan.h"
 #include "src/graph/schedule.h"
 
 namespace carole {
@@ -26,9 +25,9 @@ struct RecomputePlan {
 // none does, returns the one that needs least memory. Call it after Differentiate().
 RecomputePlan PlanRecomputation(const Graph& graph, const Backend& backend, size_t bytes);
 
-// Makes an Executable whose arena (activations, their gradients, kernels' workspaces) takes at most
+// As Compile(), but the arena of the plan (activations, their gradients, workspaces) takes at most
 // `bytes`. Recomputes only as much as is necessary. Throws UsageError, which names the smallest
 // size that works, if `bytes` is too small.
-std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& backend, size_t bytes);
+Plan CompileWithin(const Graph& graph, const Backend& backend, size_t bytes);
 
 }  // namespace carole

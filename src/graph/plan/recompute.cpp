@@ -37,7 +37,7 @@
 // reorders, and some write in place. It therefore asks for a plan, compiles it, and if the arena is
 // too large asks again for a plan with a smaller peak. The last of 8 attempts asks for the smallest
 // plan.
-#include "src/graph/recompute.h"
+#include "src/graph/plan/recompute.h"
 
 #include <algorithm>
 #include <cmath>
@@ -47,6 +47,7 @@
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/graph/flops.h"
+#include "src/graph/plan/compiler.h"
 
 namespace carole {
 namespace {
@@ -243,28 +244,27 @@ RecomputePlan PlanRecomputation(const Graph& graph, const Backend& backend, size
   return Planner(graph, backend.FlopsPerByte()).Within(bytes);
 }
 
-std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& backend,
-                                          size_t bytes) {
+Plan CompileWithin(const Graph& graph, const Backend& backend, size_t bytes) {
   const Planner planner(graph, backend.FlopsPerByte());
   constexpr int kAttempts = 8;
   size_t allowed = bytes, least = 0;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
     // The size of the arena is known only when the kernels have been made.
-    const RecomputePlan plan = planner.Within(attempt == kAttempts ? 0 : allowed);
-    auto executable = std::make_unique<Executable>(graph, backend, nullptr, plan.schedule);
-    const size_t arena = executable->statistics().arena_bytes;
+    const RecomputePlan recomputed = planner.Within(attempt == kAttempts ? 0 : allowed);
+    Plan plan = Compile(graph, backend, {.schedule = recomputed.schedule});
+    const size_t arena = plan.statistics.arena_bytes;
     if (arena <= bytes) {
-      if (plan.recomputed_fraction > 0)
+      if (recomputed.recomputed_fraction > 0)
         LogInfo("memory",
                 "activations take {:.2f} GiB; {:.0f} % of the forward pass is computed twice",
-                static_cast<double>(arena) / kGiB, 100 * plan.recomputed_fraction);
-      return executable;
+                static_cast<double>(arena) / kGiB, 100 * recomputed.recomputed_fraction);
+      return plan;
     }
     least = arena;
     // Lower the budget by a bit more than the excess, so that one of the next attempts fits: the
     // last attempt recomputes most of the forward pass.
     const size_t excess = arena - bytes, less = std::max(excess + excess / 8, bytes / 16);
-    allowed = plan.peak_bytes > allowed ? 0 : allowed - std::min(allowed, less);
+    allowed = recomputed.peak_bytes > allowed ? 0 : allowed - std::min(allowed, less);
   }
   throw UsageError(fmt::format(
       "[memory] --activation_memory: the activations do not fit: got {:.2f} GiB, want at least "

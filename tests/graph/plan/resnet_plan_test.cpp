@@ -1,4 +1,4 @@
-// Tests the Executable for training ResNet-50 with oneDNN: activations stay in blocked layouts from
+// Tests the plan for training ResNet-50 with oneDNN: activations stay in blocked layouts from
 // layer to layer.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,8 @@
 #include "nets/nets.h"
 #include "src/core/simd.h"
 #include "src/graph/autodiff.h"
-#include "src/graph/executable.h"
+#include "src/graph/plan/compiler.h"
+#include "src/graph/plan/executable.h"
 #include "src/graph/rewrites.h"
 
 namespace carole {
@@ -34,8 +35,8 @@ TEST(ResnetPlan, ReordersOnlyIfLayoutsMustChange) {
   Differentiate(*model.graph);
   EXPECT_EQ(SumsOfGradients(*model.graph), 1)
       << "of the 16 sums, only the one at the first pool is left";
-  const Executable executable(*model.graph, *backend);
-  const ExecutableStatistics& s = executable.statistics();
+  const Executable executable(Compile(*model.graph, *backend));
+  const PlanStatistics& s = executable.plan().statistics;
   // The image is NHWC, and the first convolution with its three channels wants NCHW.
   EXPECT_EQ(s.activation_reorders, 1) << executable.Describe();
   // The data gradients of all convolutions but the first want the filter in transposed blocks: 52
@@ -43,7 +44,7 @@ TEST(ResnetPlan, ReordersOnlyIfLayoutsMustChange) {
   EXPECT_EQ(s.weight_reorders, 54) << executable.Describe();
   EXPECT_LT(static_cast<double>(s.arena_bytes), 1.05 * static_cast<double>(s.peak_live_bytes));
   backend->UseWinograd(Winograd::kIfFaster);
-  EXPECT_EQ(Executable(*model.graph, *backend).statistics().activation_reorders, 1);
+  EXPECT_EQ(Compile(*model.graph, *backend).statistics.activation_reorders, 1);
 }
 
 // With small images, the max pools of shortcuts have one pixel, whose layout is both blocked and
@@ -56,7 +57,7 @@ TEST(ResnetPlan, CompilesForSmallImages) {
   const auto backend = MakeOneDnnBackend(2);
   Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
-  EXPECT_GT(Executable(*model.graph, *backend).statistics().kernels, 0);
+  EXPECT_GT(Compile(*model.graph, *backend).statistics.kernels, 0);
 }
 
 // Units of ResNet v2 begin with a batch norm. In backward it adds the gradient of the shortcut. In
