@@ -44,6 +44,15 @@ void PrintRecomputation(const Graph& graph, const Backend& backend, double peak)
   }
 }
 
+// Prints how often each rewrite of the graph was applied.
+void PrintRewrites(const RewriteCounts& rewrites, const Backend& backend) {
+  fmt::print("fused for {}:", backend.name());
+  for (const auto& [name, count] : rewrites) {
+    if (count > 0) fmt::print(" {} {}", name, count);
+  }
+  fmt::print("\n");
+}
+
 // Prints the memory of one training step: activations, weights, gradients and one slot per weight.
 // It is computed from the graph without making kernels.
 void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
@@ -54,9 +63,9 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
   PrintAuxiliaryHead(summary.parameters, count);
   const std::unique_ptr<Backend> backend =
       OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
-  Fuse(*model.graph, *backend);
-  Differentiate(*model.graph);
-  FuseGradients(*model.graph, *backend);
+  RewriteCounts rewrites = Fuse(*model.graph, *backend);
+  rewrites.merge(Differentiate(*model.graph));
+  rewrites.merge(FuseGradients(*model.graph, *backend));
   StoreActivationsAs(ActivationType(precision), *model.graph);
   const nets::ActivationMemory memory = nets::MeasureActivations(*model.graph);
   const auto peak = static_cast<double>(memory.peak_bytes);
@@ -70,6 +79,7 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
       MiB(static_cast<double>(memory.kept_bytes)),
       MiB(static_cast<double>(memory.working_set_bytes)));
   PrintRecomputation(*model.graph, *backend, peak);
+  PrintRewrites(rewrites, *backend);
 }
 
 }  // namespace

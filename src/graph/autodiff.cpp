@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "src/core/check.h"
-#include "src/graph/rewrites.h"
 
 namespace carole {
 namespace {
@@ -33,7 +32,7 @@ ValueId Sum(Graph& graph, const std::vector<ValueId>& parts, const std::string& 
 
 }  // namespace
 
-void Differentiate(Graph& graph) {
+RewriteCounts Differentiate(Graph& graph) {
   const std::vector<bool> wanted = ValuesWithGradient(graph);
   std::vector<std::vector<ValueId>> parts(graph.num_values());
   const std::string scope = graph.scope();
@@ -71,7 +70,7 @@ void Differentiate(Graph& graph) {
   }
   graph.SetScope(scope);
   graph.SetPhase(Phase::kForward);
-  FuseGradientSums(graph);
+  return FuseGradientSums(graph);
 }
 
 }  // namespace carole

@@ -165,6 +165,7 @@ TEST(ProgramTest, ModelsAreListedAndSummarized) {
   const ProcessResult summary = RunToEnd({"model", "summary", "lenet"});
   EXPECT_NE(summary.out.find("3274634 trainable"), std::string::npos) << summary.out;
   EXPECT_NE(summary.out.find("LeNet/conv1"), std::string::npos) << summary.out;
+  EXPECT_NE(summary.out.find(" conv_relu 2 linear_relu 1"), std::string::npos) << summary.out;
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ TEST(ResnetPlan, ReordersOnlyIfLayoutsMustChange) {
   nets::Model model =
       nets::BuildModel(nets::FindNet("resnet_v1_50"), {.batch_size = 2, .training = true});
   const RewriteCounts counts = Fuse(*model.graph, *backend);
-  EXPECT_EQ(counts.batch_norm_add, 16) << "one for each unit";
-  EXPECT_EQ(counts.batch_norm_relu, 1 + 3 * 16) << "the root, and three in each unit";
+  EXPECT_EQ(counts.at("batch_norm_add"), 16) << "one for each unit";
+  EXPECT_EQ(counts.at("batch_norm_relu"), 1 + 3 * 16) << "the root, and three in each unit";
   Differentiate(*model.graph);
   EXPECT_EQ(SumsOfGradients(*model.graph), 1)
       << "of the 16 sums, only the one at the first pool is left";
@@ -65,7 +65,7 @@ TEST(ResnetPlan, CompilesForSmallImages) {
 TEST(ResnetPlan, ResidualSumsAreFused) {
   nets::Model model =
       nets::BuildModel(nets::FindNet("resnet_v2_50"), {.batch_size = 2, .training = true});
-  EXPECT_EQ(Fuse(*model.graph, *MakeReferenceBackend(1)).conv_add, 16);
+  EXPECT_EQ(Fuse(*model.graph, *MakeReferenceBackend(1)).at("conv_add"), 16);
   Differentiate(*model.graph);
   EXPECT_EQ(SumsOfGradients(*model.graph), 4);
 }
