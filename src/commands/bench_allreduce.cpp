@@ -46,7 +46,7 @@ std::vector<collectives::AllReduceSample> Measure(const RankContext& context,
 }
 
 void PrintJson(const collectives::AllReduceSample& sample) {
-  PrintJsonLine({{"algorithm", sample.algorithm},
+  PrintJsonLine({{"algorithm", Name(sample.algorithm)},
                  {"ranks", sample.ranks},
                  {"bytes", sample.bytes},
                  {"time_us_median", sample.time_us_median},
@@ -58,8 +58,8 @@ void PrintTable(const std::vector<collectives::AllReduceSample>& samples) {
   fmt::print("{:<16}{:>6}{:>14}{:>12}{:>12}{:>12}\n", "algorithm", "ranks", "bytes", "median us",
              "bus GB/s", "copy GB/s");
   for (const collectives::AllReduceSample& s : samples)
-    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.4g}{:>12.4g}\n", s.algorithm, s.ranks, s.bytes,
-               s.time_us_median, s.bus_gb_per_s, s.copy_gb_per_s);
+    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.4g}{:>12.4g}\n", Name(s.algorithm), s.ranks,
+               s.bytes, s.time_us_median, s.bus_gb_per_s, s.copy_gb_per_s);
 }
 
 }  // namespace
@@ -86,7 +86,6 @@ int BenchAllreduce(const Arguments& arguments) {
   if (!line.Parse(arguments)) return 0;
   if (options.sizes.empty())
     throw UsageError("[flags] --sizes: got none, want a comma list of message sizes in bytes");
-  options.algorithm = machine.all_reduce;
   return RunAsRank(machine, [&](RankContext& context) {
     const auto samples = Measure(context, options);
     if (!context.is_chief()) return 0;

@@ -87,7 +87,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& c
   const double barrier_ms = BarrierMs(context.communicator());
   const auto num_collectives =
       std::make_shared<std::atomic<int>>(0);  // counted by the engine's thread
-  context.communicator().SetObserver(
+  context.diagnostics().SetObserver(
       [num_collectives](const collectives::CollectiveRecord&) { ++*num_collectives; });
   const double start_s = SteadySeconds();
   for (int i = 0; i < flags.steps; ++i) {

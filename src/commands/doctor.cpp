@@ -104,7 +104,7 @@ Finding CheckClocks(Communicator& communicator) {
   return launch::JudgeClocks(best_skew, best_error);
 }
 
-Finding CheckBandwidth(Communicator& communicator) {
+Finding CheckBandwidth(collectives::FullCommunicator& communicator) {
   const collectives::AllReduceSample sample =
       collectives::BenchAllReduce(communicator, {.sizes = {4 << 20}, .steps = 5}).front();
   const bool has_network = communicator.local_size() < communicator.size();
@@ -251,7 +251,7 @@ int Doctor(const Arguments& arguments) {
     report.findings.insert(report.findings.begin(), shared.begin(), shared.end());
     return Finish({report}, flags.json);
   }
-  Communicator& communicator = context->communicator();
+  collectives::FullCommunicator& communicator = context->communicator();
   Report mine{.host = HostName()};
   collectives::RunRankLocal(communicator, "machine", [&] {
     if (communicator.local_rank() == 0) mine = CheckMachine(flags, communicator.local_size());

@@ -233,7 +233,8 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, RankC
   monitored.time_left = [limit] { return limit.SecondsLeft(); };
   const auto callbacks = MakeCallbacks(flags.monitoring, monitored, *step, context);
   for (const auto& callback : callbacks) options.callbacks.push_back(callback.get());
-  train::Trainer trainer(*step, context.communicator(), rate, make_source, options);
+  train::Trainer trainer(*step, context.communicator(), context.diagnostics(), rate, make_source,
+                         options);
   const ExitCode code = trainer.Run();
   if (code == ExitCode::kOk) {
     collectives::RunRankLocal(context.communicator(), "final model", [&] {

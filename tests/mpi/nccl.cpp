@@ -8,7 +8,8 @@ int main() {
   carole::commands::MachineFlags flags;
   flags.backend = "reference";
   return carole::commands::RunAsRank(flags, [](carole::commands::RankContext& context) {
-    if (context.rank() == 1) carole::collectives::UseNccl(context.communicator(), {}, 30);
+    if (context.rank() == 1)
+      (void)carole::collectives::ConnectByNccl(context.communicator(), {}, 30);
     context.communicator().Barrier({.what = "first step"});
     return 0;
   });

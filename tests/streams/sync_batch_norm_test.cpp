@@ -15,7 +15,8 @@ namespace {
 // Captures each run of a kernel and replays it.
 class CapturedKernel : public Kernel {
  public:
-  CapturedKernel(std::unique_ptr<Kernel> inner, EmulatedStream& stream, Communicator& communicator)
+  CapturedKernel(std::unique_ptr<Kernel> inner, EmulatedStream& stream,
+                 FullCommunicator& communicator)
       : inner_(std::move(inner)), stream_(stream), communicator_(communicator) {
     input_layouts_ = inner_->input_layouts();
     output_layouts_ = inner_->output_layouts();
@@ -30,14 +31,14 @@ class CapturedKernel : public Kernel {
  private:
   const std::unique_ptr<Kernel> inner_;
   EmulatedStream& stream_;
-  Communicator& communicator_;
+  FullCommunicator& communicator_;
   std::vector<std::unique_ptr<CapturedWork>> graphs_;
 };
 
 // The GPU of one rank: kernels run in its stream, and NCCL may access its memory.
 class StreamBackend : public Backend {
  public:
-  StreamBackend(EmulatedStream& stream, Communicator& communicator, bool replays)
+  StreamBackend(EmulatedStream& stream, FullCommunicator& communicator, bool replays)
       : stream_(stream),
         communicator_(communicator),
         replays_(replays),
@@ -61,7 +62,7 @@ class StreamBackend : public Backend {
 
  private:
   EmulatedStream& stream_;
-  Communicator& communicator_;
+  FullCommunicator& communicator_;
   const bool replays_;
   const std::unique_ptr<Backend> kernels_;
 };
@@ -108,7 +109,7 @@ void ExpectSameAsOneRank(int size, int64_t num_invalid, bool replays) {
   const Norm whole =
       RunNorm(*MakeReferenceBackend(1), {.valid_rows = rows - num_invalid}, rows, x, dy);
   std::vector<Norm> parts(static_cast<size_t>(size));
-  RunRanks(size, [&](Communicator& c) {
+  RunRanks(size, [&](FullCommunicator& c) {
     EmulatedDevice device(c, 1);
     const StreamBackend backend(*device.stream(), c, replays);
     const UseMemoryOf memory(backend);

@@ -164,7 +164,7 @@ class FormulaSource : public io::BatchSource {
 struct SmallStepOptions {
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
   // Lets the communicator reduce memory of the ranks' devices; empty for the host.
-  std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
+  std::function<void(FullCommunicator& communicator, const Backend& backend)> connect_devices;
   Precision precision = Precision::kFp32;
   int64_t rows = 4;  // per micro-batch
   bool batch_norm = false;
@@ -182,7 +182,7 @@ struct BackendHolder {
 // The training step of a small net with initial weights, and the backend that runs it.
 class SmallStep : public BackendHolder, public train::TrainStep {
  public:
-  SmallStep(Communicator& c, const train::StepOptions& step_options,
+  SmallStep(FullCommunicator& c, const train::StepOptions& step_options,
             const SmallStepOptions& options = {})
       : BackendHolder(options),
         TrainStep(SmallNet(options.rows, options.batch_norm, options.dtype).graph, *backend, c,
@@ -192,7 +192,7 @@ class SmallStep : public BackendHolder, public train::TrainStep {
 
  private:
   train::StepOptions Connected(train::StepOptions step_options, const SmallStepOptions& options,
-                               Communicator& c) const {
+                               FullCommunicator& c) const {
     if (options.connect_devices && !backend->on_host())
       step_options.connect_devices = [&c, this, connect = options.connect_devices] {
         connect(c, *backend);

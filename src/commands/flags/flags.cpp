@@ -1,6 +1,6 @@
 #include "src/commands/flags/flags.h"
 
-#include "collectives/algorithms/algorithms.h"
+#include "collectives/all_reduce_algorithm.h"
 #include "io/datasets/datasets.h"
 #include "src/core/text/join_names.h"
 
@@ -141,7 +141,7 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Add("all_reduce", flags.all_reduce,
            "Algorithm of all-reduce; auto: between hosts it is measured once and kept in "
            "$XDG_CACHE_HOME/carole/all_reduce (by default below ~/.cache). " +
-               OneOf("auto, " + JoinNames(collectives::kAllReduce)));
+               OneOf(JoinTexts(collectives::SelectableAllReduceNames())));
   line.Add("wire_dtype", flags.wire_dtype,
            "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.")
       ->check(CLI::IsMember({"fp32", "bf16"}));

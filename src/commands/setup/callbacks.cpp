@@ -98,7 +98,8 @@ std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const Monito
     RejectSpecialFile("flags", flags.trace);
     monitoring::TraceOptions options{.path = flags.trace, .kernels = flags.trace_kernels};
     monitoring::ParseTraceSteps(flags.trace_steps, options);
-    callbacks.push_back(std::make_unique<monitoring::Trace>(options, step, context.communicator()));
+    callbacks.push_back(std::make_unique<monitoring::Trace>(options, step, context.communicator(),
+                                                            context.diagnostics()));
   }
   if (!context.is_chief()) return callbacks;
   callbacks.push_back(std::make_unique<monitoring::Progress>(monitoring::ProgressOptions{

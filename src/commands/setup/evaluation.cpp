@@ -98,7 +98,8 @@ std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
         io::MakePipeline(MakePipelineOptions(dataset_, input_, context_, local_batch_)), count,
         context_.rank() * local_batch_);
   });
-  auto metrics = train::Evaluate(*inference_, *source, context_.communicator(), stop_requested);
+  auto metrics = train::Evaluate(*inference_, *source, context_.communicator(),
+                                 context_.diagnostics(), stop_requested);
   if (metrics && dataset_.max_bad_records > 0) {
     int64_t skipped = 0;
     for (const int64_t count_of_rank :

@@ -38,13 +38,13 @@ namespace {
 constexpr int kSignaled = 128;  // the exit code after a signal is this plus the signal's number
 std::optional<ExitCode> exit_meaning;
 
-std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& flags) {
+std::unique_ptr<collectives::FullCommunicator> MakeCommunicator(const MachineFlags& flags) {
   const collectives::CommunicatorOptions options{
       .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
       .deadline_seconds = flags.collective_timeout,
-      .all_reduce = flags.all_reduce,
+      .all_reduce = collectives::ParseAllReduce(flags.all_reduce),
       .choices_path = TuningCache::DefaultPath("all_reduce"),
-      .wire_dtype = flags.wire_dtype};
+      .wire_dtype = collectives::ParseWireType(flags.wire_dtype)};
   return collectives::MakeMpiCommunicator(options);
 }
 
@@ -122,7 +122,7 @@ bool AllRanksHaveGpus(collectives::Communicator& communicator) {
 // kernels for most backward passes, and the reference backend's loops are many times faster.
 bool IsFast(const BackendEntry& entry) {
   if (!entry.unavailable_reason().empty()) return false;
-  const bool is_slow = entry.name == "onednn" && __builtin_cpu_supports("avx2") == 0;
+  const bool is_slow = entry.make == MakeOneDnnBackend && __builtin_cpu_supports("avx2") == 0;
   if (is_slow)
     LogWarning("job", "this CPU has no AVX2, so oneDNN would be slow; using --backend=reference");
   return !is_slow;
@@ -196,7 +196,8 @@ void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
 }  // namespace
 
 RankContext::RankContext(const MachineFlags& flags)
-    : collective_timeout_(flags.collective_timeout), wire_dtype_(flags.wire_dtype) {
+    : collective_timeout_(flags.collective_timeout),
+      wire_dtype_(collectives::ParseWireType(flags.wire_dtype)) {
   FlushDenormals();
   const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
@@ -236,10 +237,10 @@ void RankContext::MakeBackendOnAllRanks(const MachineFlags& flags, int threads,
 void RankContext::ConnectDevices() const {
   const ArenaMath* math = backend_->arena_math();
   if (math == nullptr) return;
-  if (wire_dtype_ != "fp32" && is_chief())
-    LogWarning("job", "--wire_dtype={}: has no effect: GPUs send fp32", wire_dtype_);
-  collectives::UseNccl(*communicator_, {.device = math->device(), .stream = math->stream()},
-                       collective_timeout_);
+  if (wire_dtype_ != DType::kF32 && is_chief())
+    LogWarning("job", "--wire_dtype={}: has no effect: GPUs send fp32", Name(wire_dtype_));
+  communicator_->SetDeviceAllReduce(collectives::ConnectByNccl(
+      *communicator_, {.device = math->device(), .stream = math->stream()}, collective_timeout_));
 }
 
 int RunAsRank(const MachineFlags& flags, const std::function<int(RankContext&)>& body) {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 #include "src/backend/backend.h"
 #include "src/commands/flags/flags.h"
 #include "src/core/error.h"
@@ -21,7 +21,8 @@ class RankContext {
   // sense or a rank lacks its device, CommError if ranks cannot connect.
   explicit RankContext(const MachineFlags& flags);
 
-  collectives::Communicator& communicator() const { return *communicator_; }
+  collectives::FullCommunicator& communicator() const { return *communicator_; }
+  collectives::Diagnostics& diagnostics() const { return *communicator_; }
   const Backend& backend() const { return *backend_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
@@ -38,9 +39,9 @@ class RankContext {
 
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
-  std::string wire_dtype_;
+  DType wire_dtype_;
   std::unique_ptr<Backend> backend_;  // its stream must outlive the communicator
-  std::unique_ptr<collectives::Communicator> communicator_;
+  std::unique_ptr<collectives::FullCommunicator> communicator_;
 };
 
 // Deletes an object that has device memory, except while an exception propagates. In that case the

@@ -24,7 +24,7 @@
 //   kStep        from OnStepBegin to OnStepEnd
 //   kPhase       from one EnterPhase() to the next; the phase backward starts at its first kernel
 //   kKernel      if requested; from the observer of the Executable
-//   kCollective  from the observer of the communicator, on the communicator's thread
+//   kCollective  from the observer of collectives, on the communicator's thread
 //   kInput       what the reading threads spent during the step
 // The ring keeps the newest events. With N ranks it holds 2^20 / N events, at least 2^12 and at
 // most 2^16, as the file holds the events of all ranks.
@@ -111,7 +111,8 @@ struct Trace::Recorder {
               .step = step,
               .kind = TraceKind::kCollective,
               .name = ring.NameId(r.what),
-              .detail = ring.NameId(r.operation),
+              .detail = ring.NameId(Name(r.operation)),
+              .operation = r.operation,
               .algorithm = ring.NameId(r.algorithm),
               .bucket = r.bucket,
               .sequence = number,
@@ -120,10 +121,12 @@ struct Trace::Recorder {
   }
 };
 
-Trace::Trace(TraceOptions options, train::TrainStep& step, collectives::Communicator& communicator)
+Trace::Trace(TraceOptions options, train::TrainStep& step, collectives::Communicator& communicator,
+             collectives::Diagnostics& diagnostics)
     : options_(std::move(options)),
       step_(step),
       communicator_(communicator),
+      diagnostics_(diagnostics),
       recorder_(std::make_shared<Recorder>(Capacity(communicator.size()))) {}
 
 Trace::~Trace() { train::SetPhaseObserver({}); }
@@ -132,7 +135,7 @@ void Trace::OnTrainBegin(const train::RunState& /*state*/) {
   if (communicator_.rank() == 0) RequireWritablePath();
   zero_ = Clock::now();  // before the barrier, so no rank has an event with a negative time
   communicator_.Barrier({.what = kTraceTag});
-  communicator_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
+  diagnostics_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
     recorder->AddCollective(r);
   });
   step_.executable().AddObserver([this](const KernelRecord& r) { AddKernel(r); });
@@ -246,7 +249,7 @@ void Trace::OnTrainEnd(const train::RunState& /*state*/, bool /*finished*/) {
     LogWarning("watch", "--trace_steps={}:{}: the run had none of these steps; no trace is written",
                options_.first_step, options_.last_step);
   }
-  communicator_.SetObserver({});
+  diagnostics_.SetObserver({});
 }
 
 // Throws DiskError at the start of the run if the trace cannot be written, not at its end.
@@ -262,7 +265,7 @@ void Trace::Write() {
   is_written_ = true;
   const int64_t first =
       options_.is_range() ? options_.first_step : recorder_->step - options_.num_steps + 1;
-  const double clock_offset = communicator_.ClockOffset();
+  const double clock_offset = diagnostics_.ClockOffset();
   const bool is_writer = communicator_.rank() == 0;
   const std::string part = options_.path + ".part";
   std::ofstream file;

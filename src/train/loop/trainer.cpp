@@ -89,14 +89,15 @@ double AccuracyOfBest(const std::string& folder) {
 }  // namespace
 
 Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
-                 const optim::LearningRate& learning_rate, MakeBatchSource make_source,
-                 TrainerOptions options)
+                 collectives::Diagnostics& diagnostics, const optim::LearningRate& learning_rate,
+                 MakeBatchSource make_source, TrainerOptions options)
     : step_(step),
       communicator_(communicator),
+      diagnostics_(diagnostics),
       learning_rate_(learning_rate),
       make_source_(std::move(make_source)),
       options_(std::move(options)),
-      stragglers_(communicator) {}
+      stragglers_(communicator, diagnostics) {}
 
 Trainer::~Trainer() = default;
 
@@ -316,7 +317,7 @@ void Trainer::BeginStep() {
   for (TrainingCallback* callback : options_.callbacks) callback->OnStepBegin(step);
   const Clock::time_point start = Clock::now();
   if (step_.num_in_flight() == 0) step_start_ = start;
-  EnterPhase(communicator_, collectives::RankPhase::kInput, step);
+  EnterPhase(diagnostics_, collectives::RankPhase::kInput, step);
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
@@ -440,7 +441,7 @@ void Trainer::Save() {
   if (saved_step_ == state_.step) return;
   const StragglerDetector::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
-  EnterPhase(communicator_, collectives::RankPhase::kSaving, state_.step);
+  EnterPhase(diagnostics_, collectives::RankPhase::kSaving, state_.step);
   step_.AverageReplicas(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 #include "io/checkpoint/checkpoint_writer.h"
 #include "io/pipeline/dataset.h"
 #include "src/core/error.h"
@@ -71,8 +72,8 @@ class Trainer {
  public:
   // All references must outlive this.
   Trainer(TrainStep& step, collectives::Communicator& communicator,
-          const optim::LearningRate& learning_rate, MakeBatchSource make_source,
-          TrainerOptions options);
+          collectives::Diagnostics& diagnostics, const optim::LearningRate& learning_rate,
+          MakeBatchSource make_source, TrainerOptions options);
   ~Trainer();
 
   // Trains until max_number_of_steps updates are done (returns kOk), or until a rank is asked to
@@ -121,6 +122,7 @@ class Trainer {
 
   TrainStep& step_;
   collectives::Communicator& communicator_;
+  collectives::Diagnostics& diagnostics_;
   const optim::LearningRate& learning_rate_;
   MakeBatchSource make_source_;
   const TrainerOptions options_;

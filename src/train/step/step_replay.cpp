@@ -22,7 +22,7 @@ void StepReplay::Run(const std::function<void()>& enqueue, bool may_capture, int
   }
   if (captured_ == nullptr) return enqueue();
   const auto replay = [this] { captured_->Replay(); };
-  has_sums_ ? communicator_.Replay(replay, {.what = "captured step", .step = step}) : replay();
+  has_sums_ ? device_.Replay(replay, {.what = "captured step", .step = step}) : replay();
   ++replays_;
 }
 

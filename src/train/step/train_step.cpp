@@ -110,15 +110,15 @@ GradientReductionOptions MakeReductionOptions(const StepOptions& o, const Replic
 }  // namespace
 
 TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
-                     collectives::Communicator& communicator, const StepOptions& options)
+                     collectives::FullCommunicator& communicator, const StepOptions& options)
     : backend_(backend),
       communicator_(communicator),
       options_(PrepareOptions(options, backend, communicator)),
       replica_(std::move(graph), backend, communicator, options),
       guard_(*replica_.store, replica_.frozen),
       steps_in_flight_(backend.on_host() ? 1 : 2),
-      micro_batch_replay_(backend, communicator, options.sync_batch_norm),
-      last_micro_batch_replay_(backend, communicator, true) {
+      micro_batch_replay_(backend, communicator, communicator, options.sync_batch_norm),
+      last_micro_batch_replay_(backend, communicator, communicator, true) {
   for (InFlightStep& step : steps_in_flight_) {
     step.losses =
         std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, backend, communicator);
@@ -131,8 +131,10 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   // Both algorithms add in a binary tree over ranks, which continues the tree over the
   // micro-batches of a rank (src/train/reduction/reproducible.cpp).
   const int size = communicator.size();
+  using collectives::AllReduceAlgorithm;
   if (options.reproducible && size > 1)
-    communicator.SetAllReduce(communicator.num_hosts() == 1 ? "shared_memory" : "tree");
+    communicator.SetAllReduce(communicator.num_hosts() == 1 ? AllReduceAlgorithm::kSharedMemory
+                                                            : AllReduceAlgorithm::kTree);
   reduction_ =
       MakeGradientReduction(communicator, *replica_.store,
                             MakeReductionOptions(options, replica_, backend.on_host(), size));

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 #include "io/pipeline/dataset.h"
 #include "src/train/reduction/gradient_reduction.h"
 #include "src/train/step/device_losses.h"
@@ -81,7 +81,7 @@ class TrainStep {
   // Throws UsageError if options contradict each other, CommError if ranks have different plans,
   // and ConfigError if the kernels of ranks use different layouts.
   TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
-            collectives::Communicator& communicator, const StepOptions& options);
+            collectives::FullCommunicator& communicator, const StepOptions& options);
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
@@ -172,7 +172,7 @@ class TrainStep {
   void RecomputeLocalGradients(InFlightStep& step);
 
   const Backend& backend_;
-  collectives::Communicator& communicator_;
+  collectives::FullCommunicator& communicator_;
   const StepOptions options_;
   Replica replica_;
   StepGuard guard_;

@@ -8,7 +8,7 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::Communicator;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::RunRanks;
 using carole::testing::SmallStep;
@@ -48,7 +48,7 @@ TEST(ResumeTest, ResumeIsBitwiseInBlockedLayouts) {
 
 // Only rank 0 reads the checkpoint; it broadcasts this part of the state as well.
 TEST(ResumeTest, AllRanksGetMovingAveragesAndLossScaleOfRank0) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     StepOptions options{.optimizer = "adam", .moving_average_decay = 0.9};
     options.loss_scale = {.initial = 4, .is_dynamic = true};
     SmallStep step(c, options, {.batch_norm = true});

@@ -115,7 +115,7 @@ TEST(ReproducibleTest, ShardsUpdateStatisticsFromTheSameStart) {
 }
 
 TEST(ReproducibleTest, RejectsSyncBatchNorm) {
-  const auto errors = carole::testing::ErrorsOfRanks(1, [](collectives::Communicator& c) {
+  const auto errors = carole::testing::ErrorsOfRanks(1, [](collectives::FullCommunicator& c) {
     const auto backend = MakeReferenceBackend(1);
     carole::testing::SmallNet net(2, true);
     const TrainStep step(std::move(net.graph), *backend, c,

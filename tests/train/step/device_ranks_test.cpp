@@ -11,10 +11,10 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::Communicator;
 using carole::testing::ConnectWalled;
 using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::kManySteps;
 using carole::testing::kReplayedSteps;
 using carole::testing::LargestDifference;
@@ -134,7 +134,7 @@ TEST(DeviceRanks, SyncBatchNormInMicroBatchesCanBeReplayed) {
 // Only rank 0 writes histograms.
 TEST(DeviceRanks, OneRankMayHaveObservers) {
   const auto connect = ConnectWalled(2);
-  RunRanks(2, [&](Communicator& c) {
+  RunRanks(2, [&](FullCommunicator& c) {
     SmallStep step(
         c, {.optimizer = "momentum"},
         {.backend = MakeWalledReference, .connect_devices = connect, .batch_norm = true});
@@ -154,7 +154,7 @@ TEST(DeviceRanks, OneRankMayHaveObservers) {
 // Uses the hash kernels of the CUDA backend.
 TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
   const auto connect = ConnectWalled(3);
-  RunRanks(3, [&](Communicator& c) {
+  RunRanks(3, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"},
                    {.backend = MakeEmulatedCuda, .connect_devices = connect, .batch_norm = true});
     VariableStore& store = step.store();
@@ -187,7 +187,7 @@ TEST(DeviceRanks, AStepThatIsNotFiniteChangesNothing) {
       SCOPED_TRACE(std::string(make(1)->name()) + " on " + std::to_string(num_ranks));
       const int bad_rank = num_ranks / 2;
       const auto connect = ConnectWalled(num_ranks);
-      RunRanks(num_ranks, [&](Communicator& c) {
+      RunRanks(num_ranks, [&](FullCommunicator& c) {
         SmallStep step(c, {.optimizer = "adam", .moving_average_decay = 0.9},
                        {.backend = make, .connect_devices = connect, .batch_norm = true});
         step.replica().moving_averages->Reset();

@@ -11,9 +11,9 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::MakeGradientsLarge;
 using carole::testing::RunRanks;
@@ -31,7 +31,7 @@ struct Outcome {
 // Trains LeNet with dropout for four steps on 22 samples; the last global batch of 8 is short.
 Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
   Outcome outcome;
-  RunRanks(num_ranks, [&](Communicator& c) {
+  RunRanks(num_ranks, [&](FullCommunicator& c) {
     const auto backend = MakeReferenceBackend(1);
     nets::Model model = nets::BuildModel(
         nets::FindNet("lenet"), {.batch_size = local_batch, .training = true, .compute = dtype});
@@ -66,7 +66,7 @@ TEST(TrainStepTest, TwoRanksComputeTheSameInFloat) {
 }
 
 TEST(TrainStepTest, OverfitsOneBatch) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"});
     FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = 2});
     const io::Batch& batch = *source.Next();
@@ -81,7 +81,7 @@ TEST(TrainStepTest, OverfitsOneBatch) {
 }
 
 TEST(TrainStepTest, LossesAndRequestsAreTheSameOnEveryRank) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({.rank = c.rank(), .size = 3});
     StepInput input = kInput;
@@ -103,7 +103,7 @@ TEST(TrainStepTest, LossesAndRequestsAreTheSameOnEveryRank) {
 }
 
 TEST(TrainStepTest, RegularizationLossUsesTheWeightsBeforeTheUpdate) {
-  RunRanks(1, [](Communicator& c) {
+  RunRanks(1, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}},
                    {.dtype = DType::kF64});
     double squares = 0;
@@ -114,7 +114,7 @@ TEST(TrainStepTest, RegularizationLossUsesTheWeightsBeforeTheUpdate) {
 }
 
 TEST(TrainStepTest, NamesAGradientThatOverflowsThoughTheLossIsFinite) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     SmallStep step(c,
                    {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 64}});
     MakeGradientsLarge(step.store());
@@ -130,7 +130,7 @@ TEST(TrainStepTest, NamesAGradientThatOverflowsThoughTheLossIsFinite) {
 }
 
 TEST(TrainStepTest, FrozenVariablesDoNotChangeButCountInTheLoss) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     auto run = [&](const std::vector<std::string>& scopes, std::vector<double>& weights) {
       SmallStep step(c,
                      {.optimizer = "momentum",
@@ -161,7 +161,7 @@ TEST(TrainStepTest, FrozenVariablesDoNotChangeButCountInTheLoss) {
 
 // One of several scopes may match nothing: scripts list heads that not every net has.
 TEST(TrainStepTest, RejectsScopesThatMatchNothing) {
-  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(1, [](FullCommunicator& c) {
     EXPECT_NO_THROW(SmallStep(c, {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
     const SmallStep none(c, {.trainable_scopes = {"logits"}});
   });
@@ -169,7 +169,7 @@ TEST(TrainStepTest, RejectsScopesThatMatchNothing) {
 }
 
 TEST(TrainStepTest, NamesALabelOutOfRange) {
-  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(1, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({});
     io::Batch batch = *source.Next();
@@ -182,7 +182,7 @@ TEST(TrainStepTest, NamesALabelOutOfRange) {
 
 TEST(TrainStepTest, NamesARankWithOtherLayouts) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
-  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(2, [](FullCommunicator& c) {
     const SmallStep step(c, {.optimizer = "sgd"},
                          {.backend = c.rank() == 0 ? MakeReferenceBackend : MakeOneDnnBackend});
   });
@@ -190,7 +190,7 @@ TEST(TrainStepTest, NamesARankWithOtherLayouts) {
 }
 
 TEST(TrainStepTest, NamesARankWithOtherWeights) {
-  const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(3, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"});
     RunState state;
     step.store().Initialize(static_cast<uint64_t>(c.rank()));

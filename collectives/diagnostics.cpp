@@ -1,4 +1,4 @@
-#include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 
 namespace carole::collectives {
 
@@ -20,6 +20,26 @@ std::string_view Name(RankPhase phase) {
       return "evaluation";
     case RankPhase::kSaving:
       return "saving";
+  }
+  return "?";
+}
+
+std::string_view Name(Operation operation) {
+  switch (operation) {
+    case Operation::kAllReduce:
+      return "all_reduce";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kAllGather:
+      return "all_gather";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kAllocate:
+      return "allocate_arena";
+    case Operation::kShutdown:
+      return "shutdown";
   }
   return "?";
 }
