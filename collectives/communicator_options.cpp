@@ -1,7 +1,5 @@
 #include "collectives/communicator_options.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "src/core/error.h"
@@ -13,15 +11,18 @@ AllReduceAlgorithm ParseAllReduce(std::string_view name) {
   const auto names = SelectableAllReduceNames();
   const auto found = std::ranges::find(names, name);
   if (found != names.end()) return static_cast<AllReduceAlgorithm>(found - names.begin());
-  throw UsageError(fmt::format("[comm] --all_reduce: no such algorithm: got {}, want one of {}",
-                               name, JoinTexts(names)));
+  throw UsageError({.tag = "comm",
+                    .option = "all_reduce",
+                    .problem = "no such algorithm",
+                    .got = name,
+                    .want = "one of " + JoinTexts(names)});
 }
 
 DType ParseWireType(std::string_view name) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     if (Name(dtype) == name) return dtype;
   }
-  throw UsageError(fmt::format("[comm] --wire_dtype: got {}, want fp32 or bf16", name));
+  throw UsageError({.tag = "comm", .option = "wire_dtype", .got = name, .want = "fp32 or bf16"});
 }
 
 }  // namespace carole::collectives

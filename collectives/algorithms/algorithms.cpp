@@ -79,15 +79,18 @@ RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements) {
 
 void RequireFits(AllReduceAlgorithm algorithm, const Topology& topology) {
   if (algorithm == AllReduceAlgorithm::kAuto || RowOf(algorithm).fits(topology)) return;
-  if (!topology.shares_memory()) {
-    throw UsageError(fmt::format(
-        "[comm] --all_reduce: {} does not fit: got ranks of one machine that share no memory, "
-        "want more space in /dev/shm; {}",
-        Name(algorithm), kMoreSharedMemoryHint));
+  OptionProblem problem{.tag = "comm",
+                        .option = "all_reduce",
+                        .problem = fmt::format("{} does not fit", Name(algorithm))};
+  if (topology.shares_memory()) {
+    problem.got = fmt::format("{} hosts", topology.hosts.size());
+    problem.want = RowOf(algorithm).requirement;
+  } else {
+    problem.got = "ranks of one machine that share no memory";
+    problem.want = "more space in /dev/shm";
+    problem.hint = kMoreSharedMemoryHint;
   }
-  throw UsageError(fmt::format("[comm] --all_reduce: {} does not fit: got {} hosts, want {}",
-                               Name(algorithm), topology.hosts.size(),
-                               RowOf(algorithm).requirement));
+  throw UsageError(problem);
 }
 
 std::vector<AllReduceAlgorithm> AutoCandidates(const Topology& topology) {

@@ -60,6 +60,7 @@
 #include "collectives/engine/job_queue.h"
 #include "collectives/transport/stall_inspector.h"
 #include "src/core/check.h"
+#include "src/core/error.h"
 #include "src/core/hints.h"
 #include "src/core/log.h"
 #include "src/tensor/buffer.h"
@@ -247,7 +248,8 @@ Engine::Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& 
   if (size() == 1) return;
   if (wire_ != DType::kF32 && algorithm_ != AllReduceAlgorithm::kAuto &&
       !RowOf(algorithm_).supports_bf16_wire && rank() == 0)
-    LogWarning("comm", "--wire_dtype=bf16: has no effect: {} always sends fp32", Name(algorithm_));
+    LogWarning("comm", "{}: has no effect: {} always sends fp32", Option("wire_dtype", Name(wire_)),
+               Name(algorithm_));
   queue_ = std::make_unique<JobQueue>([this] {
     CheckNativeDeadline();
     CheckDeviceProblems();
@@ -490,9 +492,11 @@ std::unique_ptr<CommArena> Engine::AllocateArena(size_t bytes) {
 void Engine::SetAllReduce(AllReduceAlgorithm algorithm) {
   RequireFits(algorithm, context_.topology);
   if (algorithm == AllReduceAlgorithm::kMpi && !backend_->HasNativeAllReduce()) {
-    throw UsageError(
-        fmt::format("[comm] --all_reduce: {} does not fit: got threads or one process, want {}",
-                    Name(algorithm), RowOf(algorithm).requirement));
+    throw UsageError({.tag = "comm",
+                      .option = "all_reduce",
+                      .problem = fmt::format("{} does not fit", Name(algorithm)),
+                      .got = "threads or one process",
+                      .want = std::string(RowOf(algorithm).requirement)});
   }
   algorithm_ = algorithm;
 }

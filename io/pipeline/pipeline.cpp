@@ -259,8 +259,9 @@ class Pipeline : public BatchSource {
   void Skip(const BadRecordError& bad) {
     ++counts_.skipped[static_cast<int>(bad.fault())];
     if (counts_.num_skipped() > options_.max_bad_records) {
-      throw DataError(fmt::format("{}; this is bad record {} of the epoch, --max_bad_records={}",
-                                  bad.what(), counts_.num_skipped(), options_.max_bad_records));
+      throw DataError(fmt::format(
+          "{}; this is bad record {} of the epoch, {}", bad.what(), counts_.num_skipped(),
+          Option("max_bad_records", std::to_string(options_.max_bad_records))));
     }
     LogWarning("io.pipeline", "skipped: {}", WithoutTag(bad.what()));
   }

@@ -10,6 +10,7 @@
 #include "io/records/example.h"
 #include "io/records/raw_pixels.h"
 #include "io/records/tfrecord.h"
+#include "src/core/error.h"
 #include "src/core/files/open_file_limit.h"
 #include "src/core/stopwatch.h"
 
@@ -167,9 +168,9 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
   const int64_t low = options_.labels_offset;
   const int64_t high = low + options_.num_classes - 1;
   if (stored >= low && stored <= high) return static_cast<int32_t>(stored - low);
-  throw DataError(
-      fmt::format("label out of range: got {}, want {} to {} ({} classes, --labels_offset={})",
-                  stored, low, high, options_.num_classes, options_.labels_offset));
+  throw DataError(fmt::format("label out of range: got {}, want {} to {} ({} classes, {})", stored,
+                              low, high, options_.num_classes,
+                              Option("labels_offset", std::to_string(options_.labels_offset))));
 }
 
 void SampleReader::OpenImage(const LabeledImage& image, Scratch& scratch) const {

@@ -83,7 +83,7 @@ struct Normalization {
 
 inline constexpr std::array<float, 3> kImagenetMeans = {123.68f, 116.78f, 103.94f};  // R, G, B
 
-// A preprocessing, as --preprocessing_name selects it.
+// A preprocessing, which users select by its name.
 struct PreprocessingEntry {
   std::string_view name;
   PreprocessingFunction train = nullptr;
@@ -142,7 +142,7 @@ void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, in
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);
 
 // Calls `function`, which is the train or eval function of `entry`. If the image has three channels
-// and out has room for one value per pixel, out becomes gray, as with TF-Slim's --use_grayscale.
+// and out has room for one value per pixel, out becomes gray, as with TF-Slim's use_grayscale.
 // TensorFlow applies its weights 0.2989, 0.587 and 0.114 before normalization. Normalization is
 // linear, so this function weighs the normalized values instead.
 void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "src/backend/arena_math.h"
+#include "src/core/error.h"
 #include "src/tensor/buffer.h"
 
 namespace carole {
@@ -65,7 +66,7 @@ Precision ParsePrecision(std::string_view name) {
     if (Name(p) == name) return p;
   }
   throw ConfigError(
-      fmt::format("[flags] --precision: got {}, want fp32, bf16, fp16 or tf32", name));
+      {.tag = "flags", .option = "precision", .got = name, .want = "fp32, bf16, fp16 or tf32"});
 }
 
 DType ActivationType(Precision precision) {
@@ -79,11 +80,12 @@ void Backend::SetPrecision(Precision precision) {
     activation_dtype_ = DType::kF32;
     return;
   }
-  throw ConfigError(fmt::format(
-      "[precision] {}: {}", Name(precision),
-      precision == Precision::kTf32
-          ? "only GPUs support this format; use --precision=fp32 or bf16"
-          : fmt::format("not supported by the {} backend; use --precision=fp32", name())));
+  throw ConfigError(fmt::format("[precision] {}: {}", Name(precision),
+                                precision == Precision::kTf32
+                                    ? fmt::format("only GPUs support this format; use {} or bf16",
+                                                  Option("precision", "fp32"))
+                                    : fmt::format("not supported by the {} backend; use {}", name(),
+                                                  Option("precision", "fp32"))));
 }
 
 DeviceMemory AllocateOnHost(size_t bytes) {

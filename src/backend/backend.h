@@ -251,7 +251,7 @@ bool HasCudaDriver();  // whether NVIDIA's driver is installed; loads no other l
 // Says why no GPU can be used; empty if one can.
 std::string GpuUnavailableReason();
 
-// A backend that --backend can name.
+// A backend that users can select by its name.
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);

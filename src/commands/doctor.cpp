@@ -124,7 +124,7 @@ launch::GpuFacts LookAtGpus(int local_ranks) {
                          .local_ranks = local_ranks};
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
   if (facts.driver.version.empty() || facts.built_cuda == "no") return facts;
-  facts.problem = WithFlags(GpuUnavailableReason());
+  facts.problem = GpuUnavailableReason();
   if (facts.problem.empty()) facts.gpus = CountGpus();
   return facts;
 }
@@ -133,7 +133,7 @@ Finding CheckNccl(const launch::GpuFacts& gpus) {
   try {
     return launch::JudgeNccl(collectives::NcclVersion(), "", gpus);
   } catch (const Error& error) {
-    return launch::JudgeNccl("", WithFlags(error.what()), gpus);
+    return launch::JudgeNccl("", error.what(), gpus);
   }
 }
 
@@ -197,7 +197,14 @@ bool HasProblem(const std::vector<Report>& reports) {
   return false;
 }
 
-int Finish(const std::vector<Report>& reports, bool json) {
+// Prints the findings. Texts of libraries name options; here they become flags.
+int Finish(std::vector<Report> reports, bool json) {
+  for (Report& report : reports) {
+    for (Finding& finding : report.findings) {
+      finding.text = WithFlags(finding.text);
+      finding.fix = WithFlags(finding.fix);
+    }
+  }
   const bool good = !HasProblem(reports);
   if (json) {
     PrintJson(reports, good);
@@ -218,8 +225,7 @@ std::unique_ptr<RankContext> TryMakeRankContext(const MachineFlags& flags,
         {"ranks", FindingStatus::kOk, fmt::format("{} started", context->size()), ""});
     return context;
   } catch (const Error& error) {
-    findings.push_back(
-        {"ranks", FindingStatus::kProblem, WithFlags(error.what()), "do what the text says"});
+    findings.push_back({"ranks", FindingStatus::kProblem, error.what(), "do what the text says"});
     return nullptr;
   }
 }

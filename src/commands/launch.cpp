@@ -9,10 +9,10 @@
 #include <filesystem>
 
 #include "launch/cluster/address.h"
-#include "launch/job/arguments.h"
 #include "launch/job/job.h"
 #include "launch/job/mpirun.h"
 #include "src/commands/cli/commands.h"
+#include "src/commands/cli/launch_arguments.h"
 #include "src/commands/cli/recipes.h"
 #include "src/commands/flags/tf_config_flag.h"
 #include "src/commands/setup/train_flags.h"
@@ -106,7 +106,7 @@ void InheritTrainFlags(const CommandLine& line, const Training& training, Launch
 }
 
 Arguments EvaluatorArguments(const Training& training, double timeout) {
-  Arguments eval = launch::EvalArguments(training.given, training.flags.run.train_dir, timeout);
+  Arguments eval = EvalArguments(training.given, training.flags.run.train_dir, timeout);
   eval.push_back("--dataset_split_name=" + EvaluationSplit(training.flags));
   return eval;
 }
@@ -210,13 +210,12 @@ int Launch(const Arguments& arguments) {
   line.SetUsage("carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
   AddFlags(line, flags);
   const Arguments own(arguments.begin(), std::ranges::find(arguments, "--"));
-  launch::LaunchArguments split =
-      AsksForHelp(own) ? launch::LaunchArguments{own, {}} : launch::SplitAtDashes(arguments);
+  LaunchArguments split = AsksForHelp(own) ? LaunchArguments{own, {}} : SplitAtDashes(arguments);
   Training training;
   CommandLine train_line("carole train", "IsTrainingTask a net on all hosts of a job.",
                          {"carole launch -- train --config=run.toml"});
   AddTrainFlags(train_line, training.flags);
-  launch::MoveLaunchFlags(
+  MoveLaunchFlags(
       [&](const std::string& name) { return line.HasFlag(name) && !train_line.HasFlag(name); },
       split);
   training.words = split.train;

@@ -81,7 +81,7 @@ TEST(BuildModel, RejectsUnsupportedOptions) {
   EXPECT_THAT(ErrorOf(net, {.num_classes = int64_t{1} << 60}), HasSubstr("number of classes"));
   EXPECT_THAT(ErrorOf(net, {.channels = 2}), HasSubstr("got 2, want 1 (gray) or 3 (color)"));
   EXPECT_THAT(ErrorOf(net, {.batch_size = 0}), HasSubstr("got 0, want 1 to 65536"));
-  EXPECT_THAT(ErrorOf(net, {.label_smoothing = 1.01}), HasSubstr("--label_smoothing"));
+  EXPECT_THAT(ErrorOf(net, {.label_smoothing = 1.01}), HasSubstr(Option("label_smoothing")));
 }
 
 TEST(BuildModel, KeepsEndPointsOnlyIfRequested) {
@@ -117,7 +117,7 @@ TEST(FindNet, SuggestsTheNearestName) {
   EXPECT_EQ(FindNet("resnet_v1_50").image_size, 224);
   EXPECT_EQ(TryFindNet("resnet"), nullptr);
   EXPECT_THAT(TextOf<UsageError>([] { FindNet("resnet-v2-50"); }),
-              AllOf(HasSubstr("--model_name"), HasSubstr("got resnet-v2-50"),
+              AllOf(HasSubstr(Option("model_name")), HasSubstr("got resnet-v2-50"),
                     HasSubstr("did you mean resnet_v2_50?")));
 }
 

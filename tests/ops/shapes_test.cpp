@@ -50,7 +50,7 @@ TEST(OpShapes, ImagesThatAreTooSmallAreUsageErrors) {
       },
       ThrowsMessage<UsageError>(
           StrEq("[graph] net/conv: the input of this layer is too small: got 5x7 pixels, want at "
-                "least 7x7; use a larger --train_image_size")));
+                "least 7x7; use a larger $(train_image_size)")));
   f.g.SetScope("net/pool");
   EXPECT_THAT(
       [&] { f.s.Pool(f.x, {.window_h = 6, .window_w = 2}); },

@@ -94,9 +94,9 @@ void RequirePrecision(Precision precision, int capability, std::string_view gpu)
   if (capability >= wanted) return;
   throw ConfigError(fmt::format(
       "[precision] {}: not supported by this GPU ({}): got compute capability {}.{}, want {}.{} or "
-      "higher; use --precision={}",
+      "higher; use {}",
       Name(precision), gpu, capability / 10, capability % 10, wanted / 10, wanted % 10,
-      precision != Precision::kFp16 && capability >= 70 ? "fp16" : "fp32"));
+      Option("precision", precision != Precision::kFp16 && capability >= 70 ? "fp16" : "fp32")));
 }
 
 }  // namespace carole::cuda

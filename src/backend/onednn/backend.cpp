@@ -9,6 +9,7 @@
 #include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/onednn/winograd/winograd.h"
 #include "src/core/check.h"
+#include "src/core/error.h"
 #include "src/core/log.h"
 
 namespace carole {
@@ -78,29 +79,32 @@ void RequireBf16() {
   if (!HasIsa(dnnl::cpu_isa::avx512_core)) {
     throw ConfigError(
         "[precision] bf16: not supported by this CPU: it has neither avx512_bf16 nor the AVX-512 "
-        "instructions (f, bw, vl, dq) that can emulate it; use --precision=fp32");
+        "instructions (f, bw, vl, dq) that can emulate it; use " +
+        Option("precision", "fp32"));
   }
   if (!HasIsa(dnnl::cpu_isa::avx512_core_bf16)) {
     LogWarning("precision",
                "bf16: this CPU has no avx512_bf16, so bf16 products are emulated and slower than "
-               "fp32; use --precision=fp32");
+               "fp32; use {}",
+               Option("precision", "fp32"));
   } else if (HasIsa(dnnl::cpu_isa::avx512_core_fp16) && !HasIsa(dnnl::cpu_isa::avx512_core_amx)) {
     // Measured on an Emerald Rapids: ResNet-50 in bf16 without AMX has 0.64 of fp32's speed.
     // Intel's server CPUs with avx512_fp16 have AMX, so it must be hidden. AMD's CPUs have no
     // avx512_fp16.
     LogWarning("precision",
                "bf16: AMX is not visible on this CPU (a hypervisor may hide it), so bf16 is slower "
-               "than fp32; use --precision=fp32");
+               "than fp32; use {}",
+               Option("precision", "fp32"));
   }
 }
 
 [[noreturn]] void RefuseFp16() {
   throw ConfigError(
-      fmt::format("[precision] fp16: not supported by this CPU: {}; use --precision={}",
+      fmt::format("[precision] fp16: not supported by this CPU: {}; use {}",
                   HasIsa(dnnl::cpu_isa::avx512_core_fp16)
                       ? "it has avx512_fp16, but the onednn backend supports only fp32 and bf16"
                       : "it has no avx512_fp16",
-                  HasIsa(dnnl::cpu_isa::avx512_core_bf16) ? "bf16" : "fp32"));
+                  Option("precision", HasIsa(dnnl::cpu_isa::avx512_core_bf16) ? "bf16" : "fp32")));
 }
 
 class OneDnnBackend : public Backend {

@@ -10,7 +10,6 @@
 #include "io/datasets/verify.h"
 #include "io/records/record_index.h"
 #include "io/records/tfrecord.h"
-#include "src/commands/cli/flag_names.h"
 #include "src/commands/setup/raw_data.h"
 #include "src/core/error.h"
 
@@ -67,14 +66,13 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
                         shards.size(), flags.dataset_dir, num_checked),
             ""};
   } catch (const UsageError& error) {
-    return {"data", FindingStatus::kProblem, WithFlags(error.what()), "correct the flag"};
+    return {"data", FindingStatus::kProblem, error.what(), "correct the flag"};
   } catch (const DataError& error) {
-    return {"data", FindingStatus::kProblem, WithFlags(error.what()),
+    return {"data", FindingStatus::kProblem, error.what(),
             "correct --dataset_dir, or copy missing and damaged files again; `carole dataset "
             "verify` checks every record"};
   } catch (const std::exception& error) {
-    return {"data", FindingStatus::kProblem, WithFlags(error.what()),
-            "give this user read permission"};
+    return {"data", FindingStatus::kProblem, error.what(), "give this user read permission"};
   }
 }
 

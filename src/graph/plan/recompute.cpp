@@ -266,10 +266,13 @@ Plan CompileWithin(const Graph& graph, const Backend& backend, size_t bytes) {
     const size_t excess = arena - bytes, less = std::max(excess + excess / 8, bytes / 16);
     allowed = recomputed.peak_bytes > allowed ? 0 : allowed - std::min(allowed, less);
   }
-  throw UsageError(fmt::format(
-      "[memory] --activation_memory: the activations do not fit: got {:.2f} GiB, want at least "
-      "{:.2f}; use a smaller --batch_size",
-      static_cast<double>(bytes) / kGiB, std::ceil(static_cast<double>(least) / kGiB * 100) / 100));
+  throw UsageError({.tag = "memory",
+                    .option = "activation_memory",
+                    .problem = "the activations do not fit",
+                    .got = fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB),
+                    .want = fmt::format("at least {:.2f}",
+                                        std::ceil(static_cast<double>(least) / kGiB * 100) / 100),
+                    .hint = "use a smaller " + Option("batch_size")});
 }
 
 }  // namespace carole

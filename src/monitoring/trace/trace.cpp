@@ -83,8 +83,10 @@ void ParseTraceSteps(const std::string& text, TraceOptions& options) {
   const auto first = ParseNumber<int64_t>(text.substr(0, colon));
   const auto last = is_range ? ParseNumber<int64_t>(text.substr(colon + 1)) : first;
   if (!first || !last || *first < (is_range ? 0 : 1) || *last < *first) {
-    throw UsageError(fmt::format(
-        "[flags] --trace_steps: got {}, want a number (the last steps) or FIRST:LAST", text));
+    throw UsageError({.tag = "flags",
+                      .option = "trace_steps",
+                      .got = text,
+                      .want = "a number (the last steps) or FIRST:LAST"});
   }
   if (is_range) {
     options.first_step = *first;
@@ -246,8 +248,9 @@ void Trace::OnTrainEnd(const train::RunState& /*state*/, bool /*finished*/) {
   // A run without steps keeps the trace of an earlier run.
   if (has_more && reached_range_ && steps_done_ > 0) Write();
   if (!reached_range_ && steps_done_ > 0 && communicator_.rank() == 0) {
-    LogWarning("watch", "--trace_steps={}:{}: the run had none of these steps; no trace is written",
-               options_.first_step, options_.last_step);
+    const std::string steps = fmt::format("{}:{}", options_.first_step, options_.last_step);
+    LogWarning("watch", "{}: the run had none of these steps; no trace is written",
+               Option("trace_steps", steps));
   }
   diagnostics_.SetObserver({});
 }
@@ -255,7 +258,9 @@ void Trace::OnTrainEnd(const train::RunState& /*state*/, bool /*finished*/) {
 // Throws DiskError at the start of the run if the trace cannot be written, not at its end.
 void Trace::RequireWritablePath() const {
   const std::string part = options_.path + ".part";
-  if (!std::ofstream(part)) ThrowDiskError("watch", "--trace " + part, "create", errno);
+  if (!std::ofstream(part)) {
+    ThrowDiskError("watch", Option("trace") + " " + part, "create", errno);
+  }
   std::remove(part.c_str());
 }
 
@@ -300,13 +305,13 @@ void Trace::Write() {
     if (error == 0) error = errno;
     std::remove(part.c_str());
     if (!std::exchange(warned_, true)) {
-      LogWarning("watch", "--trace={}: cannot be written: {}; the run continues", options_.path,
-                 std::strerror(error));
+      LogWarning("watch", "{}: cannot be written: {}; the run continues",
+                 Option("trace", options_.path), std::strerror(error));
     }
   }
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
-    LogInfo("watch", "--trace={}: holds only the newest {} events of each rank", options_.path,
-            Capacity(communicator_.size()));
+    LogInfo("watch", "{}: holds only the newest {} events of each rank",
+            Option("trace", options_.path), Capacity(communicator_.size()));
 }
 
 }  // namespace carole::monitoring

@@ -1,4 +1,4 @@
-// --trace: writes what all ranks do, on one clock, to a file for ui.perfetto.dev.
+// Trace: writes what all ranks do, on one clock, to a file for ui.perfetto.dev.
 #pragma once
 
 #include <memory>
@@ -23,8 +23,8 @@ struct TraceOptions {
   bool is_range() const { return last_step >= 0; }
 };
 
-// Parses --trace_steps into `options`: "100" means the last 100 steps, "20:29" the steps 20 to 29.
-// Throws UsageError if the text has another form.
+// Parses the option trace_steps into `options`: "100" means the last 100 steps, "20:29" the steps
+// 20 to 29. Throws UsageError if the text has another form.
 void ParseTraceSteps(const std::string& text, TraceOptions& options);
 
 // Records the trace; one object on each rank. Rank 0 writes the file, completely or not at all.

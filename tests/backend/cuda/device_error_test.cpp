@@ -32,7 +32,7 @@ TEST(DeviceErrors, OutOfMemorySaysWhatIsFreeAndWhatHelps) {
   EXPECT_THAT([] { cuda::AllocateDevice(size_t{1} << 60, nullptr); },
               ThrowsMessage<DeviceMemoryError>(AllOf(
                   HasSubstr("[cuda] GPU memory: not enough: got 16384 MB free of 16384 MB, want"),
-                  HasSubstr("use a smaller --batch_size or --activation_memory"))));
+                  HasSubstr("use a smaller $(batch_size) or $(activation_memory)"))));
 }
 
 }  // namespace

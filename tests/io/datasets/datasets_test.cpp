@@ -32,10 +32,11 @@ TEST(Datasets, UnknownNamesGiveTheListOfKnownNames) {
   EXPECT_THAT(
       TextOf<UsageError>([] { FindDataset("minst"); }),
       HasSubstr("got 'minst', want one of imagenet, flowers, cifar10, mnist, fashion_mnist"));
-  EXPECT_EQ(TextOf<UsageError>([] { FindSplit(FindDataset("flowers"), "test"); }),
-            "[io.datasets] --dataset_split_name, --eval_split_name: flowers has no such split: got "
-            "'test', want one of train, "
-            "validation");
+  EXPECT_EQ(
+      TextOf<UsageError>([] { FindSplit(FindDataset("flowers"), "test"); }),
+      "[io.datasets] $(dataset_split_name), $(eval_split_name): flowers has no such split: got "
+      "'test', want one of train, "
+      "validation");
 }
 
 TEST(Datasets, FindsAndSortsShards) {
@@ -121,7 +122,7 @@ TEST(Datasets, FindsShardsInSeveralFolders) {
     EXPECT_EQ(NumClasses(folder, dataset_dir), 7);
   }
   EXPECT_THAT(TextOf<DataError>([&] { FindShards(folder, "train", a.path() + ",/no/such"); }),
-              HasSubstr("--dataset_dir /no/such: cannot be read: No such file"));
+              HasSubstr("$(dataset_dir) /no/such: cannot be read: No such file"));
   std::filesystem::create_directory(a / "x,y");
   std::filesystem::rename(a / "train-00001-of-00003", a / "x,y/train-00000-of-00001");
   EXPECT_THAT(FindShards(folder, "train", a / "x,y"), SizeIs(1));
@@ -131,13 +132,13 @@ TEST(Datasets, NamesTheFlagOfAMissingFolder) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");
   EXPECT_EQ(TextOf<DataError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
-            "[io.datasets] --dataset_dir " + (folder / "nothing") +
+            "[io.datasets] $(dataset_dir) " + (folder / "nothing") +
                 ": cannot be read: No such file or directory");
   EXPECT_THAT(
       TextOf<DataError>([&] { FindShards(mnist, "test", folder.path()); }),
-      HasSubstr("--dataset_dir " + folder.path() + ": no file matches mnist_test.tfrecord"));
+      HasSubstr("$(dataset_dir) " + folder.path() + ": no file matches mnist_test.tfrecord"));
   EXPECT_THAT(TextOf<UsageError>([&] { FindShards(mnist, "test", ""); }),
-              HasSubstr("--dataset_dir: missing: want a folder with TFRecords"));
+              HasSubstr("$(dataset_dir): missing: want a folder with TFRecords"));
 }
 
 TEST(Datasets, TakesClassNamesFromLabelsFileThenTable) {

@@ -218,7 +218,7 @@ TEST_F(PipelineTest, RefusesALabelOutOfRange) {
   EXPECT_EQ(
       ErrorInBatch(Options(), 2),
       fmt::format("[io.tfrecord] {}: record 9 at byte {}: label out of range: got 10, want 0 to 9 "
-                  "(10 classes, --labels_offset=0)",
+                  "(10 classes, $(labels_offset)=0)",
                   File(), offset));
 }
 
@@ -358,7 +358,7 @@ TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
   const std::string text = TextOf<DataError>([&] { source->Next(); });
   EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
   EXPECT_THAT(text, HasSubstr("(a GIF), want a JPEG or a PNG; this is bad record 3 of the epoch, "
-                              "--max_bad_records=2"));
+                              "$(max_bad_records)=2"));
   EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
 }
 
@@ -528,7 +528,7 @@ TEST_F(PipelineTest, StandardizedImagesCannotBeBytes) {
   PipelineOptions options = WithRandomness(Options());
   options.dtype = DType::kU8;
   EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
-              HasSubstr("--input_dtype: the preprocessing cifarnet standardizes each image"));
+              HasSubstr("$(input_dtype): the preprocessing cifarnet standardizes each image"));
 }
 
 TEST(SyntheticBatches, RepeatsOneBatchForever) {

@@ -22,7 +22,7 @@
 //      some of them.
 // Inference has phase 3 only, with the moving statistics.
 //
-// Statistics over all ranks (--sync_batch_norm). Pivots differ between ranks, so each rank converts
+// Statistics over all ranks (sync_batch_norm). Pivots differ between ranks, so each rank converts
 // its sums to pivot 0: the sums of x and x^2, in doubles (PackForAllReduce). An all-reduce adds
 // them in stream order, and a small kernel computes the moments (UseGlobalMoments).
 //

@@ -12,7 +12,8 @@
 // The phases:
 //   1. Sums. ChannelSums() sums g and g * (x - mean) of each channel. If there is an output
 //      dresidual, this pass also writes g there.
-//   2. For each channel: dgamma, dbeta, shift and slope (WriteGradients). With --sync_batch_norm,
+//   2. For each channel: dgamma, dbeta, shift and slope (WriteGradients). With synchronized batch
+//   norm,
 //      dgamma and dbeta are the sums of this rank, and an all-reduce of the sums comes before shift
 //      and slope, which are those of all ranks.
 //   3. Apply. ForMatrix() computes dx of all pixels, from the last one to the first, for the cache.

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace carole::launch {
+#include "src/commands/cli/commands.h"
 
-using Arguments = std::vector<std::string>;
+namespace carole::commands {
 
 // The arguments before and after the first "--".
 struct LaunchArguments {
@@ -34,4 +34,4 @@ void MoveLaunchFlags(const std::function<bool(const std::string& name)>& is_own,
 Arguments EvalArguments(const std::map<std::string, std::string>& given,
                         const std::string& train_dir, double timeout);
 
-}  // namespace carole::launch
+}  // namespace carole::commands

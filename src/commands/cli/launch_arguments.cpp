@@ -1,4 +1,4 @@
-#include "launch/job/arguments.h"
+#include "src/commands/cli/launch_arguments.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "launch/cluster/message_text.h"
 #include "src/core/error.h"
 
-namespace carole::launch {
+namespace carole::commands {
 namespace {
 
 // A flag of train and the name of the same flag of eval.
@@ -54,7 +54,7 @@ LaunchArguments SplitAtDashes(const Arguments& arguments) {
     const bool has_command = dashes != arguments.end() && dashes + 1 != arguments.end();
     throw UsageError(fmt::format(
         "[launch] command: got {}, want carole launch [FLAGS] -- train [FLAGS OF TRAIN]",
-        has_command ? Quote(dashes[1]) : "none"));
+        has_command ? launch::Quote(dashes[1]) : "none"));
   }
   return {{arguments.begin(), dashes}, {dashes + 2, arguments.end()}};
 }
@@ -86,4 +86,4 @@ Arguments EvalArguments(const std::map<std::string, std::string>& given,
   return eval;
 }
 
-}  // namespace carole::launch
+}  // namespace carole::commands
