@@ -1,6 +1,5 @@
 #include "src/backend/backend.h"
 
-#include <cstring>
 #include <iterator>
 
 #include "src/backend/arena_math.h"
@@ -91,24 +90,8 @@ DeviceMemory AllocateOnHost(size_t bytes) {
   return {buffer, buffer->data()};
 }
 
-DeviceMemory Backend::Allocate(size_t bytes) const { return AllocateOnHost(bytes); }
-
-DeviceMemory Backend::AllocateStaging(size_t bytes) const { return AllocateOnHost(bytes); }
-
-void Backend::CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const {
-  if (bytes > 0) std::memcpy(host, device, bytes);
-}
-
-void Backend::CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const {
-  if (bytes > 0) std::memcpy(device, host, bytes);
-}
-
 void Backend::Copy(std::byte* to, const std::byte* from, size_t bytes) const {
-  if (const ArenaMath* math = arena_math()) {
-    math->Copy(to, from, bytes);
-  } else if (bytes > 0) {
-    std::memcpy(to, from, bytes);
-  }
+  arena_math().Copy(to, from, bytes);
 }
 
 void Backend::Reorder(const Tensor& from, const Tensor& to) const {

@@ -63,7 +63,7 @@ struct UpdateJob {
   std::byte* slots[kMaxSlots] = {};
   int64_t count = 0;
   std::vector<Segment> regularized;  // weights with L2 regularization
-  std::vector<WeightCopy> copies;    // must be empty for an Updater of the host
+  std::vector<WeightCopy> copies;    // only GPUs support them
   // In regularized segments, the rule gets scale * gradient + weight_decay * weight instead of
   // scale * gradient.
   double weight_decay = 0;
@@ -108,7 +108,7 @@ class Updater {
   // Adds final gradients to the global norm and checks that they are finite. Each element is
   // inspected at most once in each step.
   virtual void Inspect(Segment range) = 0;
-  // Checks that the loss is finite. `loss` is one number of the arenas' dtype.
+  // Checks that the loss is finite. `loss` is one number of the arenas' dtype, in device memory.
   virtual void InspectLoss(const Tensor& loss) = 0;
   // Updates the weights, or changes nothing if something inspected was not finite.
   virtual void Update() = 0;

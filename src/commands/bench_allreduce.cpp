@@ -37,7 +37,7 @@ class GpuMemory : public collectives::BenchMemory {
 // Measures NCCL if ranks compute on GPUs, else the all-reduce of host memory. Collective.
 std::vector<collectives::AllReduceSample> Measure(const RankContext& context,
                                                   const collectives::BenchOptions& options) {
-  if (context.backend().on_host())
+  if (!context.backend().has_own_memory())
     return collectives::BenchAllReduce(context.communicator(), options);
   context.ConnectDevices();
   const auto memory =

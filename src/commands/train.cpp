@@ -124,7 +124,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
                    block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
       {train::kMaxSteps, std::to_string(plan.max_steps)},
       {train::kFlags, JoinFlags(line.given_flags())}});
-  if (flags.ranks.reproducible && context.backend().on_host())
+  if (flags.ranks.reproducible && !context.backend().is_asynchronous())
     options.attributes.merge(CheckKernelsMatch(context));
   options.warm_start = MakeWarmStart(flags.fine_tuning);
   return options;

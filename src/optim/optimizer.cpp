@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "src/backend/arena_math.h"
-#include "src/backend/host/updater.h"
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -87,8 +86,7 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
     AllocateSlot(slot);
     job.slots[memory_.size() - 1] = memory_.back().get();
   }
-  updater_ = backend.on_host() ? host::MakeUpdater(job, backend.threads())
-                               : backend.arena_math()->MakeUpdater(job);
+  updater_ = backend.arena_math().MakeUpdater(job);
   if (plan_.has_powers) {
     SetScalar(kPowerNames[0], coefficients_.decay);
     SetScalar(kPowerNames[1], coefficients_.decay2);
@@ -131,7 +129,6 @@ void Optimizer::Update() {
 }
 
 UpdateSums Optimizer::Sums() const {
-  if (backend_.on_host()) return *updater_->sums();
   UpdateSums sums;
   backend_.CopyToHost(reinterpret_cast<std::byte*>(&sums),
                       reinterpret_cast<const std::byte*>(updater_->sums()), sizeof sums);

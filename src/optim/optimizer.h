@@ -71,7 +71,7 @@ class Optimizer {
 
   // The sums of the current step, in the backend's memory.
   const UpdateSums* sums() const { return updater_->sums(); }
-  // The same in host memory. Waits for the kernels of a device.
+  // The same in host memory. Waits for the kernels.
   UpdateSums Sums() const;
   // Counts an Update() that was applied, for rules that depend on the number of steps.
   void EndStep();

@@ -233,7 +233,7 @@ GuardedTensor RunForArgmax(const Backend& backend, const OpSpec& backward, DType
 // If the backend can write a filter gradient in 16 bits, returns the spec for that, as the compiler
 // does (src/graph/compiler.cpp: UseNarrowFilterGradient()).
 OpSpec WithNarrowFilterGradient(const Backend& backend, OpSpec spec) {
-  if (backend.on_host() || spec.kind != OpKind::kConv2dBackwardFilter) return spec;
+  if (!backend.has_own_memory() || spec.kind != OpKind::kConv2dBackwardFilter) return spec;
   OpSpec rounded = spec;
   rounded.outputs[0].dtype = spec.inputs[0].dtype;
   return backend.Supports(rounded) ? rounded : spec;

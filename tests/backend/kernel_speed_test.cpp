@@ -184,7 +184,7 @@ double SecondsOf(const Backend& backend, const OpSpec& spec) {
 double CopySpeed(const Backend& backend, size_t bytes) {
   const DeviceMemory from = backend.Allocate(bytes), to = backend.Allocate(bytes);
   const double seconds =
-      Seconds(backend, [&] { backend.arena_math()->Copy(to.get(), from.get(), bytes); });
+      Seconds(backend, [&] { backend.arena_math().Copy(to.get(), from.get(), bytes); });
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }
 
@@ -195,14 +195,14 @@ double SecondsOfUpdate(const Backend& backend, int64_t count) {
   const DeviceMemory w = backend.Allocate(bytes), g = backend.Allocate(bytes),
                      slot = backend.Allocate(bytes), copy = backend.Allocate(bytes / 2);
   const std::unique_ptr<Updater> updater =
-      backend.arena_math()->MakeUpdater({.rule = UpdateRule::kMomentum,
-                                         .weights = w.get(),
-                                         .gradients = g.get(),
-                                         .slots = {slot.get()},
-                                         .count = count,
-                                         .regularized = {{0, count}},
-                                         .copies = {{{0, count}, DType::kBF16, copy.get()}},
-                                         .weight_decay = 1e-4});
+      backend.arena_math().MakeUpdater({.rule = UpdateRule::kMomentum,
+                                        .weights = w.get(),
+                                        .gradients = g.get(),
+                                        .slots = {slot.get()},
+                                        .count = count,
+                                        .regularized = {{0, count}},
+                                        .copies = {{{0, count}, DType::kBF16, copy.get()}},
+                                        .weight_decay = 1e-4});
   updater->BeginStep({.learning_rate = 0.1, .momentum = 0.9}, false);
   return Seconds(backend, [&] { updater->Update(); });
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nets/nets.h"
+#include "src/backend/host/backend.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/precision_problem.h"
@@ -156,13 +157,12 @@ class PlannedKernel : public Kernel {
 };
 
 // A bf16 backend whose Executables are only inspected, never run.
-class NhwcFilterBackend : public Backend {
+class NhwcFilterBackend : public host::HostBackend {
  public:
-  explicit NhwcFilterBackend(bool has_casts = false) : has_casts_(has_casts) {
+  explicit NhwcFilterBackend(bool has_casts = false) : HostBackend(1), has_casts_(has_casts) {
     activation_dtype_ = DType::kBF16;
   }
   std::string_view name() const override { return "nhwc_filters"; }
-  int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
     return spec.kind == OpKind::kCasts ? has_casts_ : kernels_->Supports(spec);
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "src/backend/host/backend.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/reference.h"
@@ -212,9 +213,9 @@ TEST(Rewrites, MasksBeforeMaxPoolsAndSumsBiases) {
 }
 
 // A backend whose convolutions cannot apply the mask of a ReLU.
-struct BackendWithoutMasks final : Backend {
+struct BackendWithoutMasks final : host::HostBackend {
+  BackendWithoutMasks() : HostBackend(1) {}
   std::string_view name() const override { return "without_masks"; }
-  int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
     return Reference().Supports(spec) && !HasReluYInput(spec);
   }

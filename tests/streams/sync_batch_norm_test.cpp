@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "src/backend/cuda/runtime/graph_capture.h"
+#include "src/backend/host/backend.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/emulated_device.h"
 #include "tests/support/op_runner.h"
@@ -35,16 +36,16 @@ class CapturedKernel : public Kernel {
 };
 
 // The GPU of one rank: kernels run in its stream, and NCCL may access its memory.
-class StreamBackend : public Backend {
+class StreamBackend : public host::HostBackend {
  public:
   StreamBackend(EmulatedStream& stream, Communicator& communicator, bool replays)
-      : stream_(stream),
+      : HostBackend(1),
+        stream_(stream),
         communicator_(communicator),
         replays_(replays),
         kernels_(MakeEmulatedCudaBackend({.stream = &stream})) {}
 
   std::string_view name() const override { return "stream"; }
-  int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override { return kernels_->Supports(spec); }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     auto kernel = kernels_->MakeKernel(spec);

@@ -64,7 +64,7 @@ class WalledAllReduce : public collectives::DeviceAllReduce {
 inline auto ConnectWalled(int size) {
   return [ranks = std::make_shared<WalledRanks>(size)](collectives::Communicator& communicator,
                                                        const Backend& backend) {
-    auto& stream = *static_cast<WalledStream*>(backend.arena_math()->stream());
+    auto& stream = *static_cast<WalledStream*>(backend.gpu_stream()->stream);
     communicator.SetDeviceAllReduce(
         std::make_unique<WalledAllReduce>(ranks, communicator.rank(), stream));
   };

@@ -193,7 +193,7 @@ class SmallStep : public BackendHolder, public train::TrainStep {
  private:
   train::StepOptions Connected(train::StepOptions step_options, const SmallStepOptions& options,
                                Communicator& c) const {
-    if (options.connect_devices && !backend->on_host())
+    if (options.connect_devices && backend->has_own_memory())
       step_options.connect_devices = [&c, this, connect = options.connect_devices] {
         connect(c, *backend);
       };

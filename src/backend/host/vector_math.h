@@ -1,4 +1,5 @@
-// Vector code for arenas in host memory: an update rule applied to a range, and sums of squares.
+// Vector code for ranges of arenas in host memory. Each function runs on the caller's thread. The
+// CPU and its vector width change no bit of the results.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +34,14 @@ UpdateFunction<T> FindUpdate(UpdateRule rule);
 // depend on the CPU. It is finite exactly if all values are finite.
 double SumOfSquares(const float* values, int64_t count);
 double SumOfSquares(const double* values, int64_t count);
+
+// The functions of ArenaMath (src/backend/arena_math.h) for one range. T is float or double.
+template <typename T>
+void AddTo(T* to, const T* from, int64_t count);
+template <typename T>
+void ScaleBy(T factor, T* to, int64_t count);
+template <typename T>
+void MoveAverage(T one_minus_decay, T* to, const T* from, int64_t count);
+uint64_t SumOfHashes(const float* values, int64_t count);
 
 }  // namespace carole::host

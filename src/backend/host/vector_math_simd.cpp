@@ -1,8 +1,11 @@
-// The update rules as vector code. CMake compiles this file once for each x86-64 level
-// (carole_simd_sources). The loops are simple, so that the compiler vectorizes them.
-// updater.cpp explains the algorithm.
+// Update rules and other arithmetic on arenas as vector code. CMake compiles this file once for
+// each x86-64 level (carole_simd_sources). The loops are simple, so that the compiler vectorizes
+// them. updater.cpp explains the algorithm.
 #include <xmmintrin.h>
 
+#include <bit>
+
+#include "src/backend/arena_math.h"
 #include "src/backend/host/vector_math.h"
 #include "src/backend/update_rules.h"
 
@@ -63,11 +66,47 @@ UpdateFunction<T> Find(UpdateRule rule) {
                                 [](auto r) -> UpdateFunction<T> { return Update<decltype(r), T>; });
 }
 
+template <typename T>
+void AddValues(T* to, const T* from, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+template <typename T>
+void ScaleValues(T factor, T* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] *= factor;
+}
+
+template <typename T>
+void MoveAverages(T rest, T* to, const T* from, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] = update_rules::MovingAverage(to[i], from[i], rest);
+}
+
 }  // namespace
 
 UpdateFunction<float> FindFloat(UpdateRule rule) { return Find<float>(rule); }
 UpdateFunction<double> FindDouble(UpdateRule rule) { return Find<double>(rule); }
 double Squares(const float* x, int64_t n) { return SumInLanes<double, 32>(x, n); }
 double Squares(const double* x, int64_t n) { return SumInLanes<double, 32>(x, n); }
+
+void Add(float* to, const float* from, int64_t n) { AddValues(to, from, n); }
+void Add(double* to, const double* from, int64_t n) { AddValues(to, from, n); }
+void Scale(float factor, float* to, int64_t n) { ScaleValues(factor, to, n); }
+void Scale(double factor, double* to, int64_t n) { ScaleValues(factor, to, n); }
+void Average(float rest, float* to, const float* from, int64_t n) {
+  MoveAverages(rest, to, from, n);
+}
+void Average(double rest, double* to, const double* from, int64_t n) {
+  MoveAverages(rest, to, from, n);
+}
+
+uint64_t Hashes(const float* values, int64_t n) {
+  uint64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += HashOfValue(std::bit_cast<uint32_t>(values[i]), i);
+  return sum;
+}
 
 }  // namespace carole::host::CAROLE_SIMD_NAMESPACE

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "src/backend/host/backend.h"
 #include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/onednn/winograd/winograd.h"
 #include "src/core/check.h"
@@ -103,12 +104,11 @@ void RequireBf16() {
                   HasIsa(dnnl::cpu_isa::avx512_core_bf16) ? "bf16" : "fp32"));
 }
 
-class OneDnnBackend : public Backend {
+class OneDnnBackend : public host::HostBackend {
  public:
-  explicit OneDnnBackend(int threads) : threads_(std::max(threads, 1)) {}
+  explicit OneDnnBackend(int threads) : HostBackend(std::max(threads, 1)) {}
 
   std::string_view name() const override { return "onednn"; }
-  int threads() const override { return threads_; }
 
   void SetPrecision(Precision precision) override {
     if (precision == Precision::kFp16) RefuseFp16();
@@ -128,19 +128,16 @@ class OneDnnBackend : public Backend {
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     CAROLE_CHECK(Supports(spec), "onednn does not support {}", Name(spec.kind));
-    omp_set_num_threads(threads_);  // oneDNN plans a primitive for the current number of threads
+    omp_set_num_threads(threads());  // oneDNN plans a primitive for the current number of threads
     try {
-      if (UsesWinograd(spec, winograd_)) return MakeWinograd(spec, threads_);
-      return kKernelFactories[static_cast<size_t>(spec.kind)](spec, threads_);
+      if (UsesWinograd(spec, winograd_)) return MakeWinograd(spec, threads());
+      return kKernelFactories[static_cast<size_t>(spec.kind)](spec, threads());
     } catch (const dnnl::error& e) {
       throw DeviceError(fmt::format("[onednn] {} of {}: oneDNN cannot make it: {} (status {})",
                                     Name(spec.kind), spec.inputs[0].shape.ToString(), e.what(),
                                     static_cast<int>(e.status)));
     }
   }
-
- private:
-  int threads_;
 };
 
 }  // namespace

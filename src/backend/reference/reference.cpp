@@ -1,5 +1,7 @@
 #include "src/backend/reference/reference.h"
 
+#include "src/backend/host/backend.h"
+
 namespace carole {
 namespace reference {
 namespace {
@@ -43,14 +45,13 @@ bool IsPlainReorder(const OpSpec& spec) {
   return spec.inputs[0].layout.is_plain() && spec.outputs[0].layout.is_plain();
 }
 
-class ReferenceBackend : public Backend {
+class ReferenceBackend : public host::HostBackend {
  public:
-  explicit ReferenceBackend(int threads) : threads_(threads) {
+  explicit ReferenceBackend(int threads) : HostBackend(threads) {
     CAROLE_CHECK(threads >= 1, "reference backend with {} threads", threads);
   }
 
   std::string_view name() const override { return "reference"; }
-  int threads() const override { return threads_; }
 
   void SetPrecision(Precision precision) override {
     if (precision == Precision::kTf32) return Backend::SetPrecision(precision);
@@ -74,12 +75,9 @@ class ReferenceBackend : public Backend {
                  spec.inputs.empty() ? "no input" : Name(spec.inputs[0].dtype));
     KernelFactory* const factory = kKernelFactories[static_cast<size_t>(spec.kind)];
     if (spec.kind != OpKind::kReorder && NarrowType(spec) != DType::kF32)
-      return MakeNarrow(spec, factory, threads_);
-    return factory(spec, threads_);
+      return MakeNarrow(spec, factory, threads());
+    return factory(spec, threads());
   }
-
- private:
-  const int threads_;
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "collectives/ranks/settings_check.h"
 #include "io/preprocessing/preprocessing.h"
 #include "io/records/record_index.h"
-#include "src/backend/arena_math.h"
 #include "src/backend/nvjpeg/nvjpeg.h"
 #include "src/commands/flags/flag_check.h"
 #include "src/core/error.h"
@@ -24,8 +23,8 @@ namespace fs = std::filesystem;
 // Returns the GPU that the rank computes on, or the one with its local rank if it computes on the
 // CPU.
 int ChooseNvjpegGpu(const RankContext& context) {
-  const ArenaMath* math = context.backend().arena_math();
-  return math != nullptr ? math->device() : context.communicator().local_rank();
+  const std::optional<GpuStream> gpu = context.backend().gpu_stream();
+  return gpu ? gpu->device : context.communicator().local_rank();
 }
 
 // Returns how the net normalizes images that arrive as bytes, or nullopt if they arrive as fp32.
@@ -93,7 +92,7 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
 int DecodeThreads(const DatasetFlags& flags, const RankContext& context) {
   // Decoding stalls on memory and branches, so a core's second hyperthread speeds it up. It gains
   // nothing while vector kernels compute on the same core.
-  const int room = context.backend().on_host() ? context.cores() : context.hyperthreads();
+  const int room = context.backend().is_asynchronous() ? context.hyperthreads() : context.cores();
   if (flags.num_preprocessing_threads > 0) return std::min(flags.num_preprocessing_threads, room);
   const int free = room - context.backend().threads();  // a GPU's backend has one: it launches
   return free > 0 ? free : room;

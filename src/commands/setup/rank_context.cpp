@@ -24,7 +24,6 @@
 #include "launch/doctor/doctor.h"
 #include "launch/machine/cgroups.h"
 #include "launch/machine/cores.h"
-#include "src/backend/arena_math.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
 #include "src/core/files/tuning_cache.h"
@@ -234,11 +233,11 @@ void RankContext::MakeBackendOnAllRanks(const MachineFlags& flags, int threads,
 }
 
 void RankContext::ConnectDevices() const {
-  const ArenaMath* math = backend_->arena_math();
-  if (math == nullptr) return;
+  const std::optional<GpuStream> gpu = backend_->gpu_stream();
+  if (!gpu) return;
   if (wire_dtype_ != "fp32" && is_chief())
     LogWarning("job", "--wire_dtype={}: has no effect: GPUs send fp32", wire_dtype_);
-  collectives::UseNccl(*communicator_, {.device = math->device(), .stream = math->stream()},
+  collectives::UseNccl(*communicator_, {.device = gpu->device, .stream = gpu->stream},
                        collective_timeout_);
 }
 

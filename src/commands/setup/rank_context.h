@@ -47,17 +47,17 @@ class RankContext {
 // device may be waiting for a rank that is gone, and freeing memory would wait for the device. The
 // process ends soon after and frees the memory.
 struct DeleteUnlessFailing {
-  bool on_host = true;
+  bool has_own_memory = false;
   template <typename T>
   void operator()(T* object) const {
-    if (on_host || std::uncaught_exceptions() == 0) delete object;
+    if (!has_own_memory || std::uncaught_exceptions() == 0) delete object;
   }
 };
 template <typename T>
 using DeviceOwned = std::unique_ptr<T, DeleteUnlessFailing>;
 template <typename T, typename... Arguments>
 DeviceOwned<T> MakeDeviceOwned(const RankContext& context, Arguments&&... arguments) {
-  return {new T(std::forward<Arguments>(arguments)...), {context.backend().on_host()}};
+  return {new T(std::forward<Arguments>(arguments)...), {context.backend().has_own_memory()}};
 }
 
 // Runs `body` as one rank of a job and returns its result. If a rank throws, the error is reported

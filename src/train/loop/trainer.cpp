@@ -298,7 +298,7 @@ void Trainer::Write(io::CheckpointWriter& writer,
                     const std::map<std::string, std::string>& attributes) {
   lock_->RequireHeld();
   if (options_.low_memory) step_.executable().ReleaseMemory();
-  const bool live = options_.low_memory && step_.store().backend().on_host();
+  const bool live = options_.low_memory && !step_.store().backend().has_own_memory();
   writer.Write(MakeSnapshot(step_.replica(), state_, attributes,
                             live ? SnapshotKind::kLive : SnapshotKind::kCopy));
   if (options_.low_memory) writer.Wait();

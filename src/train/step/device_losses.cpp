@@ -16,17 +16,17 @@ DeviceLosses::DeviceLosses(const Graph& graph, const Executable& executable, con
       sums_(backend.Allocate(graph.losses().size() * sizeof(float))) {}
 
 void DeviceLosses::Accumulate() {
-  const ArenaMath& math = *backend_.arena_math();
+  const ArenaMath& math = backend_.arena_math();
   const bool has_earlier_losses = std::exchange(has_micro_batch_, true);
-  auto* sum = reinterpret_cast<float*>(sums_.get());
+  std::byte* sum = sums_.get();
   for (const auto& [name, value] : graph_.losses()) {
     const Tensor loss = executable_.OutputMemory(value);
     if (has_earlier_losses) {
-      math.Add(sum, loss.as<float>(), 1);
+      math.Add(DType::kF32, sum, loss.data, 1);
     } else {
-      math.Copy(reinterpret_cast<std::byte*>(sum), loss.data, sizeof(float));
+      math.Copy(sum, loss.data, sizeof(float));
     }
-    ++sum;
+    sum += sizeof(float);
   }
 }
 

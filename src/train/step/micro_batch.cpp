@@ -12,12 +12,12 @@
 namespace carole::train {
 namespace {
 
-// Number of threads that copy a batch. For a device, four threads are as fast as memory. More would
-// busy-wait for the next copy and take cores from the threads that decode images.
+// Number of threads that copy a batch: those of the backend, but at least four, which are as fast
+// as memory. More threads would busy-wait for the next copy and take cores from the threads that
+// decode images.
 int CopyThreads(const Backend& backend) {
-  constexpr int kDeviceThreads = 4;
-  const int all = omp_get_max_threads();
-  return backend.on_host() ? all : std::min(kDeviceThreads, all);
+  constexpr int kMinThreads = 4;
+  return std::min(omp_get_max_threads(), std::max(kMinThreads, backend.threads()));
 }
 
 template <typename To, typename From>

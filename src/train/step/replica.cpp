@@ -62,7 +62,7 @@ void Replica::MakeStore(const Backend& backend, collectives::Communicator& commu
                         const StepOptions& options) {
   RequireMemory(backend, *graph, executable->plan().statistics.arena_bytes, options);
   VariableStore::Allocate allocate_gradients;
-  if (backend.on_host()) {
+  if (!backend.has_own_memory()) {
     allocate_gradients = [&](size_t bytes) {
       gradients = communicator.AllocateArena(bytes);
       return gradients->data();

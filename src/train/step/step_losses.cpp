@@ -17,10 +17,9 @@ ValueId StepLosses::LogitsOf(const Graph& graph) {
   throw InternalError("[train] the graph has no loss over classes");
 }
 
-StepLosses::StepLosses(const Graph& graph, const Executable& executable, const Backend& backend,
+StepLosses::StepLosses(const Graph& graph, const Executable& executable,
                        collectives::Communicator& communicator)
     : executable_(executable),
-      backend_(backend),
       communicator_(communicator),
       num_classes_(graph.shape(LogitsOf(graph))[1]),
       message_(graph.losses().size() + 3) {
@@ -51,33 +50,19 @@ void StepLosses::CountCorrect(const MicroBatchLosses& micro_batch, std::span<con
   }
 }
 
-void StepLosses::ReadHost(MicroBatchLosses& micro_batch) {
+void StepLosses::Read(MicroBatchLosses& micro_batch) {
   micro_batch.losses.clear();
   for (size_t i = 0; i + 1 < values_.size(); ++i)
-    micro_batch.losses.push_back(executable_.Output(values_[i])[0] / micro_batch.scale);
-  CountCorrect(micro_batch, executable_.Output(values_.back()));
-}
-
-// A backend's downloads are fp32 and row-major.
-void StepLosses::ReadDevice(MicroBatchLosses& micro_batch) {
-  const auto floats = [&](size_t i) {
-    return reinterpret_cast<const float*>(micro_batch.downloads[i]->Wait());
-  };
-  micro_batch.losses.clear();
-  for (size_t i = 0; i + 1 < values_.size(); ++i)
-    micro_batch.losses.push_back(floats(i)[0] / micro_batch.scale);
-  const float* logits = floats(values_.size() - 1);
-  const int64_t count = micro_batch.batch.valid * num_classes_;
-  CountCorrect(micro_batch, std::vector<double>(logits, logits + count));
+    micro_batch.losses.push_back(micro_batch.downloads[i].Wait()[0] / micro_batch.scale);
+  CountCorrect(micro_batch, micro_batch.downloads.back().Wait());
 }
 
 void StepLosses::EndMicroBatch() {
   if (!std::exchange(is_open_, false)) return;
   MicroBatchLosses& micro_batch = micro_batches_[num_micro_batches_ - 1];
-  if (backend_.on_host()) return ReadHost(micro_batch);
   micro_batch.downloads.resize(values_.size());
   for (size_t i = 0; i < values_.size(); ++i)
-    executable_.BeginOutput(values_[i], micro_batch.downloads[i]);
+    micro_batch.downloads[i].Begin(executable_, values_[i]);
 }
 
 double StepLosses::FinishLocal() {
@@ -85,7 +70,7 @@ double StepLosses::FinishLocal() {
   if (local_losses_.empty()) {
     sum_.Clear();
     for (size_t i = 0; i < num_micro_batches_; ++i) {
-      if (!backend_.on_host()) ReadDevice(micro_batches_[i]);
+      Read(micro_batches_[i]);
       if (i + 1 < num_micro_batches_) sum_.Add(micro_batches_[i].losses);
     }
     local_losses_ = micro_batches_[num_micro_batches_ - 1].losses;

@@ -25,7 +25,7 @@ size_t StateBytes(const Graph& graph, const StepOptions& options) {
 void RequireMemory(const Backend& backend, const Graph& graph, size_t activation_bytes,
                    const StepOptions& options) {
   const std::optional<size_t> free =
-      backend.on_host() ? options.host_memory_bytes : backend.FreeBytes();
+      backend.has_own_memory() ? backend.FreeBytes() : options.host_memory_bytes;
   const size_t state = StateBytes(graph, options);
   const Shape& images = graph.shape(graph.input("images"));
   const size_t next_batch = static_cast<size_t>(images.size()) * SizeOf(graph.compute());
@@ -39,7 +39,7 @@ void RequireMemory(const Backend& backend, const Graph& graph, size_t activation
       GiB(*free), GiB(wanted), GiB(state),
       fitting > 0 ? fmt::format("--batch_size={} or less, or ", fitting) : "",
       GiB(left > next_batch ? left - next_batch : 0));
-  if (!backend.on_host()) {
+  if (backend.has_own_memory()) {
     throw ConfigError(
         fmt::format("[memory] a step does not fit into the {} device: {}", backend.name(), advice));
   }

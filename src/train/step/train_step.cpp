@@ -86,18 +86,18 @@ void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
 const StepOptions& PrepareOptions(const StepOptions& options, const Backend& backend,
                                   const collectives::Communicator& communicator) {
   options.Check();
-  if (!backend.on_host() && communicator.size() > 1)
+  if (backend.has_own_memory() && communicator.size() > 1)
     ConnectDevices(options, backend, communicator.size());
   return options;
 }
 
 GradientReductionOptions MakeReductionOptions(const StepOptions& o, const Replica& replica,
-                                              bool on_host, int64_t ranks) {
+                                              const Backend& backend, int64_t ranks) {
   GradientReductionOptions options{
       .buckets = o.buckets,
-      .tune_buckets = o.tune_buckets && on_host && !o.MinimizesLocalLoss(),
+      .tune_buckets = o.tune_buckets && !backend.is_asynchronous() && !o.MinimizesLocalLoss(),
       .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
-      .through_host = !on_host && ranks > 1 && o.NeedsHostReduction(),
+      .through_host = backend.has_own_memory() && ranks > 1 && o.NeedsHostReduction(),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
       .statistics = {}};
   // SyncBN makes the statistics equal on all ranks; local SGD averages them with the weights.
@@ -116,15 +116,14 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       options_(PrepareOptions(options, backend, communicator)),
       replica_(std::move(graph), backend, communicator, options),
       guard_(*replica_.store, replica_.frozen),
-      steps_in_flight_(backend.on_host() ? 1 : 2),
+      steps_in_flight_(backend.is_asynchronous() ? 2 : 1),
       micro_batch_replay_(backend, communicator, options.sync_batch_norm),
       last_micro_batch_replay_(backend, communicator, true) {
   for (InFlightStep& step : steps_in_flight_) {
-    step.losses =
-        std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, backend, communicator);
+    step.losses = std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, communicator);
     step.update_sums = backend.MakeDownload(sizeof(UpdateSums));
   }
-  if (!backend.on_host()) {
+  if (backend.is_asynchronous()) {
     device_losses_ = std::make_unique<DeviceLosses>(*replica_.graph, *replica_.executable, backend,
                                                     communicator);
   }
@@ -133,9 +132,8 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   const int size = communicator.size();
   if (options.reproducible && size > 1)
     communicator.SetAllReduce(communicator.num_hosts() == 1 ? "shared_memory" : "tree");
-  reduction_ =
-      MakeGradientReduction(communicator, *replica_.store,
-                            MakeReductionOptions(options, replica_, backend.on_host(), size));
+  reduction_ = MakeGradientReduction(communicator, *replica_.store,
+                                     MakeReductionOptions(options, replica_, backend, size));
 }
 
 bool TrainStep::CanCapture() const {
@@ -267,7 +265,7 @@ void TrainStep::RunOnHost(InFlightStep& step) {
     // The losses are reduced before the first bucket: in the same order on every rank, and early
     // enough to be done when backward is done. Reading the losses of a device means waiting for it;
     // so that is done after all of backward has been enqueued.
-    if (backend_.on_host() && !step.losses->is_reducing()) BeginLossReduction(step);
+    if (!backend_.is_asynchronous() && !step.losses->is_reducing()) BeginLossReduction(step);
     reduction_->MarkReady(ready);
   });
   reduction_->EndBackward();

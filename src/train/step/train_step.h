@@ -136,7 +136,7 @@ class TrainStep {
     StepInput input;
     StepResult result;
     std::unique_ptr<StepLosses> losses;
-    std::unique_ptr<Download> update_sums;  // UpdateSums from the device; null on the host
+    std::unique_ptr<Download> update_sums;  // UpdateSums from the device
     // The state before the step, to restore if it is not applied. The current state counts the step
     // as applied until the device reports.
     std::vector<optim::OptimizerScalar> scalars;
@@ -146,7 +146,9 @@ class TrainStep {
 
   // Returns true if the device itself decides whether to update the weights, before the host knows
   // if the step is finite.
-  bool AppliesOnDevice() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
+  bool AppliesOnDevice() const {
+    return backend_.is_asynchronous() && options_.local_sgd_steps == 0;
+  }
   bool CanCapture() const;
   RunContext ContextOf(const io::Batch& micro_batch, const StepInput& input) const;
   double RowWeight(const InFlightStep& step) const;

@@ -6,13 +6,15 @@
 #include "src/backend/cuda/kernels/arena_math.h"
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/host/backend.h"
 
 namespace carole::testing {
 namespace {
 
-class EmulatedCudaBackend : public Backend {
+class EmulatedCudaBackend : public host::HostBackend {
  public:
-  explicit EmulatedCudaBackend(const EmulatedCudaOptions& options) : cudnn_{options.stream} {
+  explicit EmulatedCudaBackend(const EmulatedCudaOptions& options)
+      : HostBackend(1), cudnn_{options.stream} {
     device_.run_context = &run_context_;
     device_.stream = options.stream;
     device_.cudnn = &cudnn_;
@@ -21,7 +23,6 @@ class EmulatedCudaBackend : public Backend {
   }
 
   std::string_view name() const override { return "emulated_cuda"; }
-  int threads() const override { return 1; }
   void SetPrecision(Precision precision) override {
     device_.tf32 = precision == Precision::kTf32;
     activation_dtype_ = ActivationType(precision);
@@ -38,7 +39,7 @@ class EmulatedCudaBackend : public Backend {
     EmulatedPush(device_.stream,
                  [this, now = cuda::DeviceRunContext(context)] { run_context_ = now; });
   }
-  const ArenaMath* arena_math() const override { return math_.get(); }
+  const ArenaMath& arena_math() const override { return *math_; }
 
  private:
   mutable cuda::DeviceRunContext run_context_;

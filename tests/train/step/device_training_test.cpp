@@ -245,7 +245,7 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
                     .rows = 4 / micro_batches,
                     .batch_norm = !overflows});
     if (overflows) MakeGradientsLarge(step.store());
-    const bool on_host = step.backend->on_host();
+    const bool on_host = !step.backend->is_asynchronous();
     FormulaSource source({.rank = c.rank(),
                           .size = num_ranks,
                           .bad_batches = {kBad},

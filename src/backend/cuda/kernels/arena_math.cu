@@ -323,6 +323,22 @@ class CudaUpdater : public Updater {
   DeviceMemory blocks_of_segments_, squares_, rates_;  // only if segments have learning rates
 };
 
+uint32_t* Words(std::byte* memory) { return reinterpret_cast<uint32_t*>(memory); }
+const uint32_t* Words(const std::byte* memory) { return reinterpret_cast<const uint32_t*>(memory); }
+int64_t NumWords(size_t bytes) { return static_cast<int64_t>(bytes / sizeof(uint32_t)); }
+
+void CheckIsFp32(DType dtype) {
+  CAROLE_CHECK(dtype == DType::kF32, "an arena of {} on a GPU", Name(dtype));
+}
+float* Floats(DType dtype, std::byte* memory) {
+  CheckIsFp32(dtype);
+  return reinterpret_cast<float*>(memory);
+}
+const float* Floats(DType dtype, const std::byte* memory) {
+  CheckIsFp32(dtype);
+  return reinterpret_cast<const float*>(memory);
+}
+
 class CudaArenaMath : public ArenaMath {
  public:
   explicit CudaArenaMath(const Device& device) : device_(device) {}
@@ -331,29 +347,40 @@ class CudaArenaMath : public ArenaMath {
     Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device_.stream),
           "cudaMemcpyAsync");
   }
-  void Swap(float* a, float* b, int64_t count) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      const float kept = a[i];
-      a[i] = b[i];
-      b[i] = kept;
+  void Swap(std::byte* a, std::byte* b, size_t bytes) const override {
+    uint32_t *x = Words(a), *y = Words(b);
+    ForEach(device_.stream, NumWords(bytes), [=] __device__(int64_t i) {
+      const uint32_t kept = x[i];
+      x[i] = y[i];
+      y[i] = kept;
     });
   }
-  void Add(float* to, const float* from, int64_t count) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] += from[i]; });
-  }
-  void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      if (!*flag) to[i] = from[i];
+  void CopyUnless(const bool* flag, std::byte* to, const std::byte* from,
+                  size_t bytes) const override {
+    uint32_t* const out = Words(to);
+    const uint32_t* const in = Words(from);
+    ForEach(device_.stream, NumWords(bytes), [=] __device__(int64_t i) {
+      if (!*flag) out[i] = in[i];
     });
   }
-  void UpdateAverage(const bool* flag, float* to, const float* from, int64_t count,
-                     float rest) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      if (*flag) to[i] = update_rules::MovingAverage(to[i], from[i], rest);
-    });
+  void Add(DType dtype, std::byte* to, const std::byte* from, int64_t count) const override {
+    float* const sum = Floats(dtype, to);
+    const float* const addend = Floats(dtype, from);
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { sum[i] += addend[i]; });
   }
-  void Scale(float* to, int64_t count, float factor) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] *= factor; });
+  void Scale(DType dtype, std::byte* to, int64_t count, double factor) const override {
+    float* const values = Floats(dtype, to);
+    const auto scale = static_cast<float>(factor);
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { values[i] *= scale; });
+  }
+  void UpdateAverage(const bool* flag, DType dtype, std::byte* to, const std::byte* from,
+                     int64_t count, double one_minus_decay) const override {
+    float* const average = Floats(dtype, to);
+    const float* const values = Floats(dtype, from);
+    const auto rest = static_cast<float>(one_minus_decay);
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      if (*flag) average[i] = update_rules::MovingAverage(average[i], values[i], rest);
+    });
   }
   std::vector<uint64_t> Hashes(const float* arena,
                                const std::vector<Segment>& ranges) const override {
@@ -376,12 +403,6 @@ class CudaArenaMath : public ArenaMath {
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<CudaUpdater>(job, device_);
   }
-  int device() const override {
-    int device = 0;
-    Check(cudaGetDevice(&device), "cudaGetDevice");
-    return device;
-  }
-  void* stream() const override { return device_.stream; }
 
  private:
   const Device& device_;
