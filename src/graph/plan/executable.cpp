@@ -11,7 +11,6 @@
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/core/float16.h"
-#include "src/tensor/buffer.h"
 
 namespace carole {
 
