@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "src/backend/ops/normalize.h"
 #include "src/graph/graph.h"
 
 namespace carole::nets {

@@ -1,49 +1,12 @@
 #include "src/backend/backend.h"
 
 #include <cstring>
-#include <iterator>
 
 #include "src/backend/arena_math.h"
+#include "src/backend/ops/copies.h"
 #include "src/tensor/buffer.h"
 
 namespace carole {
-
-std::string_view Name(OpKind kind) {
-  static constexpr std::string_view kNames[] = {"conv2d",
-                                                "conv2d_backward_data",
-                                                "conv2d_backward_filter",
-                                                "linear",
-                                                "linear_backward_data",
-                                                "linear_backward_filter",
-                                                "batch_norm",
-                                                "batch_norm_backward",
-                                                "relu",
-                                                "relu_backward",
-                                                "hard_activation",
-                                                "hard_activation_backward",
-                                                "add",
-                                                "scaled_add",
-                                                "scale",
-                                                "scale_channels",
-                                                "scale_channels_backward",
-                                                "pool2d",
-                                                "pool2d_backward",
-                                                "lrn",
-                                                "lrn_backward",
-                                                "dropout",
-                                                "dropout_backward",
-                                                "softmax",
-                                                "softmax_cross_entropy",
-                                                "concat",
-                                                "slice",
-                                                "pad2d",
-                                                "normalize",
-                                                "reshape",
-                                                "reorder",
-                                                "casts"};
-  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kCasts) + 1);
-  return kNames[static_cast<int>(kind)];
-}
 
 std::string_view Name(Precision precision) {
   switch (precision) {
@@ -112,7 +75,7 @@ void Backend::Copy(std::byte* to, const std::byte* from, size_t bytes) const {
 }
 
 void Backend::Reorder(const Tensor& from, const Tensor& to) const {
-  const OpSpec spec{.kind = OpKind::kReorder,
+  const OpSpec spec{.kind = op::kReorder,
                     .inputs = {{from.shape, from.dtype, from.layout}},
                     .outputs = {{to.shape, to.dtype, to.layout}}};
   auto kernel = MakeKernel(spec);

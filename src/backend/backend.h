@@ -4,8 +4,8 @@
 // (src/graph/plan/executable.h) gives the kernel its memory once and runs it in every step.
 //
 // Backends: reference/ (plain loops, the oracle of the tests), onednn/ (CPU), cuda/ (GPU). One
-// suite of cases tests all of them (tests/backend/conformance_test.cpp). Start reading with op.h,
-// then this file.
+// suite of cases tests all of them (tests/backend/conformance_test.cpp). Start reading with
+// ops/op.h, then this file.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/backend/op.h"
+#include "src/backend/ops/op.h"
 #include "src/tensor/tensor.h"
 
 namespace carole {
@@ -86,8 +86,8 @@ enum class Winograd : uint8_t {
 };
 
 // The number format in which activations and their gradients are stored, and in which convolutions
-// and matrix products multiply (see op.h). Weights and everything that belongs to them stay fp32.
-// kTf32 stores fp32 and rounds only the factors of products.
+// and matrix products multiply (see ops/op.h). Weights and everything that belongs to them stay
+// fp32. kTf32 stores fp32 and rounds only the factors of products.
 enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16 };
 std::string_view Name(Precision precision);
 // Throws ConfigError, which lists the known names, if there is no such precision.

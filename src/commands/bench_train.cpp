@@ -10,6 +10,10 @@
 
 #include "io/pipeline/synthetic_batches.h"
 #include "nets/nets.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/pool2d.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/flags/rank_flags.h"
@@ -157,21 +161,12 @@ void Print(const BenchFlags& flags, const RankContext& context, const nets::Mode
 // Whether the oneDNN backend computes operations of this kind with the library's primitives. Batch
 // norm and elementwise kernels are our own.
 bool IsPrimitive(OpKind kind) {
-  switch (kind) {
-    case OpKind::kConv2d:
-    case OpKind::kConv2dBackwardData:
-    case OpKind::kConv2dBackwardFilter:
-    case OpKind::kLinear:
-    case OpKind::kLinearBackwardData:
-    case OpKind::kLinearBackwardFilter:
-    case OpKind::kPool2d:
-    case OpKind::kPool2dBackward:
-    case OpKind::kReorder:
-    case OpKind::kCasts:
-      return true;
-    default:
-      return false;
-  }
+  static constexpr OpKind kPrimitives[] = {
+      op::kConv2d, op::kConv2dBackwardData, op::kConv2dBackwardFilter,
+      op::kLinear, op::kLinearBackwardData, op::kLinearBackwardFilter,
+      op::kPool2d, op::kPool2dBackward,     op::kReorder,
+      op::kCasts};
+  return std::ranges::find(kPrimitives, kind) != std::end(kPrimitives);
 }
 
 // Prints the time by kind of operation, to standard error if standard output is JSON.

@@ -15,7 +15,7 @@ std::vector<ValueId> CrossEntropyGradient(const GradientArgs& args) {
 
 ValueId Softmax(Graph& g, ValueId x) {
   CAROLE_CHECK(g.shape(x).rank() == 2, "{}: softmax of {}", g.scope(), g.shape(x).ToString());
-  return g.AddResult({.kind = OpKind::kSoftmax, .inputs = {x}}, g.shape(x));
+  return Append(g, op::kSoftmax, {}, {x});
 }
 
 ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId weights,
@@ -24,7 +24,7 @@ ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId we
   CAROLE_CHECK_EQ(g.shape(labels), rows, "{}: labels", g.scope());
   CAROLE_CHECK_EQ(g.shape(weights), rows, "{}: weights", g.scope());
   return g
-      .AddNode({.kind = OpKind::kSoftmaxCrossEntropy,
+      .AddNode({.kind = op::kSoftmaxCrossEntropy,
                 .attributes = attributes,
                 .inputs = {logits, labels, weights},
                 .gradient = CrossEntropyGradient},

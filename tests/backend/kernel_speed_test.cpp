@@ -9,6 +9,11 @@
 #include <chrono>
 
 #include "src/backend/arena_math.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/lrn.h"
+#include "src/backend/ops/relu.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_specs.h"
 
@@ -101,15 +106,15 @@ void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
   const auto add = [&](const std::string& name, const OpSpec& spec) {
     cases.push_back({name, spec});
   };
-  add("add2 256x56x56", SameShapeSpec(OpKind::kAdd, {}, map, 2));
-  OpSpec relu_backward = SameShapeSpec(OpKind::kReluBackward, ReluAttributes{}, map, 2);
+  add("add2 256x56x56", SameShapeSpec(op::kAdd, {}, map, 2));
+  OpSpec relu_backward = SameShapeSpec(op::kReluBackward, ReluAttributes{}, map, 2);
   add("relu_backward 256x56x56", relu_backward);
   relu_backward.outputs.push_back(PlainSpec({map[1]}));
   add("relu_backward and bias 256x56x56", relu_backward);
-  add("lrn 64x55x55", SameShapeSpec(OpKind::kLrn, LrnAttributes{}, {n, 64, 55, 55}, 1));
+  add("lrn 64x55x55", SameShapeSpec(op::kLrn, LrnAttributes{}, {n, 64, 55, 55}, 1));
   add("lrn_backward 64x55x55",
-      SameShapeSpec(OpKind::kLrnBackward, LrnAttributes{}, {n, 64, 55, 55}, 2));
-  add("dropout 4096x49", SameShapeSpec(OpKind::kDropout, DropoutAttributes{}, {n, 4096 * 49}, 1));
+      SameShapeSpec(op::kLrnBackward, LrnAttributes{}, {n, 64, 55, 55}, 2));
+  add("dropout 4096x49", SameShapeSpec(op::kDropout, DropoutAttributes{}, {n, 4096 * 49}, 1));
   add("concat 64+64+96+64x35x35", ConcatSpec({n, 0, 35, 35}, {64, 64, 96, 64}));
   add("scale_channels 144x56x56", ScaleChannelsSpec({n, 144, 56, 56}));
   add("scale_channels_backward 144x56x56", ScaleChannelsBackwardSpec({n, 144, 56, 56}));
@@ -125,12 +130,12 @@ std::vector<SpeedCase> SpeedCases(int64_t batch) {
   for (SpeedCase& c : cases) c.spec = InNarrow(c.spec, DType::kBF16);
   const TensorSpec wide = PlainSpec({batch, 100'000});
   const TensorSpec narrow = PlainSpec(wide.shape, DType::kBF16);
-  cases.push_back({"cast fp32 to bf16", {OpKind::kReorder, {}, {wide}, {narrow}}});
+  cases.push_back({"cast fp32 to bf16", {op::kReorder, {}, {wide}, {narrow}}});
   constexpr size_t kTensors = 100;
   const TensorSpec wide_part = PlainSpec({batch, 1000});
   const TensorSpec narrow_part = PlainSpec(wide_part.shape, DType::kBF16);
   cases.push_back({"casts of 100 tensors",
-                   {OpKind::kCasts,
+                   {op::kCasts,
                     {},
                     std::vector<TensorSpec>(kTensors, wide_part),
                     std::vector<TensorSpec>(kTensors, narrow_part)}});
@@ -232,7 +237,7 @@ TEST(KernelSpeed, ComparedWithACopy) {
 }
 
 TEST(KernelSpeed, IdealBytesCountAllInputsAndOutputs) {
-  const OpSpec relu = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {2, 8, 3, 5}, 1);
+  const OpSpec relu = SameShapeSpec(op::kRelu, ReluAttributes{}, {2, 8, 3, 5}, 1);
   EXPECT_EQ(IdealBytes(relu), 2 * 240 * sizeof(float));
   EXPECT_EQ(IdealBytes(InNarrow(relu, DType::kBF16)), 2 * 240 * 2);
   const OpSpec batch_norm = BatchNormSpec({.x = {2, 8, 3, 5}, .beta = false});

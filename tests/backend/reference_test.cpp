@@ -7,6 +7,12 @@
 
 #include <cmath>
 
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/lrn.h"
+#include "src/backend/ops/relu.h"
 #include "src/core/rng.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -99,8 +105,8 @@ TEST(Reference, BatchNormTraining) {
   ExpectElements(out[0], {7, 9, 11, 13});
   ExpectElements(out[1], {4});
   ExpectElements(out[2], {1.0 / 3});
-  ExpectElements(state[BatchNormIndices::kMovingMean], {2 + 0.1 * 2});
-  ExpectElements(state[BatchNormIndices::kMovingVariance], {1 + 0.1 * (20.0 / 3 - 1)});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_mean], {2 + 0.1 * 2});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_variance], {1 + 0.1 * (20.0 / 3 - 1)});
 }
 
 // Row 1 is not valid. Mean 2 and variance 1 are those of row 0, but row 1 is normalized with them
@@ -116,8 +122,8 @@ TEST(Reference, BatchNormOfOneElementUsesItsBiasedVariance) {
   const BatchNormSizes sizes{.x = {1, 1}, .attributes = {.decay = 0.5}};
   std::vector<Elements> state;
   Outputs(BatchNormSpec(sizes), {{8}, {1}, {0}, {}, {0}, {1}}, {}, &state);
-  ExpectElements(state[BatchNormIndices::kMovingMean], {4});
-  ExpectElements(state[BatchNormIndices::kMovingVariance], {0.5});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_mean], {4});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_variance], {0.5});
 }
 
 TEST(Reference, BatchNormInferenceWithResidual) {
@@ -169,21 +175,19 @@ TEST(Reference, BatchNormBackwardOfTwoGradientsAndAnAddend) {
 TEST(Reference, ReluAndRelu6) {
   const Shape shape{1, 5};
   ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kRelu, ReluAttributes{}, shape, 1), {{-1, 0, 3, 6, 9}})[0],
+      Outputs(SameShapeSpec(op::kRelu, ReluAttributes{}, shape, 1), {{-1, 0, 3, 6, 9}})[0],
       {0, 0, 3, 6, 9});
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kRelu, ReluAttributes{.ceiling = 6}, shape, 1),
+  ExpectElements(Outputs(SameShapeSpec(op::kRelu, ReluAttributes{.ceiling = 6}, shape, 1),
                          {{-1, 0, 3, 6, 9}})[0],
                  {0, 0, 3, 6, 6});
-  ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kReluBackward, ReluAttributes{.ceiling = 6}, shape, 2),
-              {{1, 2, 3, 4, 5}, {0, 0, 3, 6, 6}})[0],
-      {0, 0, 3, 0, 0});
+  ExpectElements(Outputs(SameShapeSpec(op::kReluBackward, ReluAttributes{.ceiling = 6}, shape, 2),
+                         {{1, 2, 3, 4, 5}, {0, 0, 3, 6, 6}})[0],
+                 {0, 0, 3, 0, 0});
 }
 
 TEST(Reference, AddsThree) {
-  ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kAdd, {}, {1, 2}, 3), {{1, 2}, {10, 20}, {100, 200}})[0],
-      {111, 222});
+  ExpectElements(Outputs(SameShapeSpec(op::kAdd, {}, {1, 2}, 3), {{1, 2}, {10, 20}, {100, 200}})[0],
+                 {111, 222});
 }
 
 // The numbers are negative, so zeros in the padding would be the maximum. The left 2 x 2 window has
@@ -206,17 +210,17 @@ TEST(Reference, AveragePoolDividesByThePixelsItCovers) {
 // Channels 1, 2, 3, radius 1, bias 1, alpha 1, beta 1: denominators 1+1+4, 1+1+4+9, 1+4+9.
 TEST(Reference, Lrn) {
   const LrnAttributes a{.radius = 1, .bias = 1, .alpha = 1, .beta = 1};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kLrn, a, {1, 3, 1, 1}, 1), {{1, 2, 3}})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kLrn, a, {1, 3, 1, 1}, 1), {{1, 2, 3}})[0],
                  {1.0 / 6, 2.0 / 15, 3.0 / 14});
   // dx_0 = dy_0/6 - 2 x_0 (dy_0 x_0/36 + dy_1 x_1/225), with dy = 36, 0, 0.
   ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kLrnBackward, a, {1, 3, 1, 1}, 2), {{36, 0, 0}, {1, 2, 3}})[0],
+      Outputs(SameShapeSpec(op::kLrnBackward, a, {1, 3, 1, 1}, 2), {{36, 0, 0}, {1, 2, 3}})[0],
       {6 - 2, -4, 0});
 }
 
 TEST(Reference, DropoutDependsOnSeedAndIndexInTheGlobalBatch) {
   const DropoutAttributes a{.keep = 0.25, .layer = 5};
-  const OpSpec spec = SameShapeSpec(OpKind::kDropout, a, {4, 3, 2, 2}, 1);
+  const OpSpec spec = SameShapeSpec(op::kDropout, a, {4, 3, 2, 2}, 1);
   const Elements ones(48, 1.0);
   const Elements all = Outputs(spec, {ones}, {.seed = 7, .step = 9})[0];
   const Rng rng(7, RngPurpose::kDropout, 9, 5);
@@ -225,7 +229,7 @@ TEST(Reference, DropoutDependsOnSeedAndIndexInTheGlobalBatch) {
     EXPECT_EQ(all[i], uniform < 0.25 ? 4 : 0) << i;
   }
   // The same rows on a rank that has only samples 2 and 3.
-  const OpSpec half = SameShapeSpec(OpKind::kDropout, a, {2, 3, 2, 2}, 1);
+  const OpSpec half = SameShapeSpec(op::kDropout, a, {2, 3, 2, 2}, 1);
   const Elements part =
       Outputs(half, {Elements(24, 1.0)}, {.seed = 7, .step = 9, .first_sample = 2})[0];
   EXPECT_EQ(part, Elements(all.begin() + 24, all.end()));
@@ -256,10 +260,10 @@ TEST(Reference, HardSwish) {
   const double sixth = static_cast<double>(1.0f / 6.0f);
   const HardActivationAttributes a{.swish = true};
   const Elements x{-4, -3, -1, 0, 1, 3, 5};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 7}, 1), {x})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kHardActivation, a, {1, 7}, 1), {x})[0],
                  {0, 0, -2 * sixth, 0, 4 * sixth, 18 * sixth, 30 * sixth});
   // The slope is relu6(x + 3) + x in the middle. At the corners and outside, relu6 has slope 0.
-  const OpSpec backward = SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 7}, 2);
+  const OpSpec backward = SameShapeSpec(op::kHardActivationBackward, a, {1, 7}, 2);
   ExpectElements(Outputs(backward, {Elements(7, 2.0), x})[0],
                  {0, 0, 2 * sixth, 6 * sixth, 10 * sixth, 12 * sixth, 12 * sixth});
 }
@@ -267,17 +271,17 @@ TEST(Reference, HardSwish) {
 TEST(Reference, HardSigmoid) {
   const HardActivationAttributes a{.swish = false};
   const Elements x{-4, -3, 0, 1, 3, 5};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 6}, 1), {x})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kHardActivation, a, {1, 6}, 1), {x})[0],
                  {0, 0, 3 * 0.16667, 4 * 0.16667, 6 * 0.16667, 6 * 0.16667});
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 6}, 2),
-                         {Elements(6, 3.0), x})[0],
-                 {0, 0, 3 * 0.16667, 3 * 0.16667, 0, 0});
+  ExpectElements(
+      Outputs(SameShapeSpec(op::kHardActivationBackward, a, {1, 6}, 2), {Elements(6, 3.0), x})[0],
+      {0, 0, 3 * 0.16667, 3 * 0.16667, 0, 0});
 }
 
 TEST(Reference, Scale) {
   const ScaleAttributes a{.factor = 0.5};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kScale, a, {1, 2}, 1), {{4, -6}})[0], {2, -3});
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kScaledAdd, a, {1, 2}, 2), {{1, 2}, {4, -6}})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kScale, a, {1, 2}, 1), {{4, -6}})[0], {2, -3});
+  ExpectElements(Outputs(SameShapeSpec(op::kScaledAdd, a, {1, 2}, 2), {{1, 2}, {4, -6}})[0],
                  {3, -1});
 }
 
@@ -306,8 +310,8 @@ TEST(Reference, DropPathKeepProbabilityFallsWithTheStep) {
 TEST(Reference, DropPathDecidesForWholeRowsOfTheGlobalBatch) {
   const DropoutAttributes a{.keep = 0.25, .layer = 5, .per_row = true, .schedule_steps = 2};
   const auto run = [&](int64_t rows, const RunContext& context) {
-    return Outputs(SameShapeSpec(OpKind::kDropout, a, {rows, 3, 2, 1}, 1),
-                   {Elements(rows * 6, 1.0)}, context)[0];
+    return Outputs(SameShapeSpec(op::kDropout, a, {rows, 3, 2, 1}, 1), {Elements(rows * 6, 1.0)},
+                   context)[0];
   };
   const Elements all = run(64, {.seed = 7, .step = 1});  // keep 1 - (1 - 0.25) / 2
   const Rng rng(7, RngPurpose::kDropPath, 1, 5);
@@ -331,7 +335,7 @@ TEST(Reference, Normalize) {
 
 TEST(Reference, Softmax) {
   ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kSoftmax, {}, {2, 2}, 1), {{0, std::log(3.0), 1000, 1000}})[0],
+      Outputs(SameShapeSpec(op::kSoftmax, {}, {2, 2}, 1), {{0, std::log(3.0), 1000, 1000}})[0],
       {0.25, 0.75, 0.5, 0.5});
 }
 
@@ -360,29 +364,26 @@ TEST(Reference, ReorderAndReshape) {
   const Shape map{1, 2, 1, 3};
   const TensorSpec row_major{map, DType::kF32, Layout::RowMajor()};
   const Elements nhwc = {0, 3, 1, 4, 2, 5}, counted = {0, 1, 2, 3, 4, 5};
-  ExpectElements(Outputs({OpKind::kReorder, {}, {row_major}, {PlainSpec(map)}}, {counted})[0],
-                 nhwc);
-  ExpectElements(Outputs({OpKind::kReorder, {}, {PlainSpec(map)}, {row_major}}, {nhwc})[0],
-                 counted);
-  ExpectElements(Outputs({OpKind::kReshape, {}, {PlainSpec(map)}, {PlainSpec({1, 6})}}, {nhwc})[0],
+  ExpectElements(Outputs({op::kReorder, {}, {row_major}, {PlainSpec(map)}}, {counted})[0], nhwc);
+  ExpectElements(Outputs({op::kReorder, {}, {PlainSpec(map)}, {row_major}}, {nhwc})[0], counted);
+  ExpectElements(Outputs({op::kReshape, {}, {PlainSpec(map)}, {PlainSpec({1, 6})}}, {nhwc})[0],
                  nhwc);
   // A filter (K,C,R,S) = (2,1,1,3) with elements 0..5 is 0 3 1 4 2 5 in the order (R,S,C,K).
   const Shape filter{2, 1, 1, 3};
   const TensorSpec plain{filter, DType::kF32, Layout::RowMajor()};
-  ExpectElements(Outputs({OpKind::kReorder, {}, {plain}, {FilterSpec(filter)}}, {counted})[0],
-                 nhwc);
+  ExpectElements(Outputs({op::kReorder, {}, {plain}, {FilterSpec(filter)}}, {counted})[0], nhwc);
 }
 
 TEST(Reference, SupportsFloatsAndPlainReorders) {
-  OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {1, 2}, 1);
+  OpSpec spec = SameShapeSpec(op::kRelu, ReluAttributes{}, {1, 2}, 1);
   EXPECT_TRUE(Reference().Supports(spec));
   EXPECT_TRUE(Reference().Supports(InDouble(spec)));
   EXPECT_TRUE(Reference().Supports(InNarrow(spec, DType::kBF16)));
-  EXPECT_FALSE(Reference().Supports(SameShapeSpec(OpKind::kNormalize, {}, {1, 1, 2, 2}, 1)));
+  EXPECT_FALSE(Reference().Supports(SameShapeSpec(op::kNormalize, {}, {1, 1, 2, 2}, 1)));
   spec.inputs[0].dtype = DType::kI32;
   EXPECT_FALSE(Reference().Supports(spec));
   EXPECT_THROW(Reference().MakeKernel(spec), InternalError);
-  EXPECT_FALSE(Reference().Supports({OpKind::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));
+  EXPECT_FALSE(Reference().Supports({op::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nets/nets.h"
+#include "src/backend/ops/copies.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/precision_problem.h"
@@ -164,12 +165,14 @@ class NhwcFilterBackend : public Backend {
   std::string_view name() const override { return "nhwc_filters"; }
   int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
-    return spec.kind == OpKind::kCasts ? has_casts_ : kernels_->Supports(spec);
+    return spec.kind == op::kCasts ? has_casts_ : kernels_->Supports(spec);
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    if (spec.kind == OpKind::kCasts) return std::make_unique<PlannedKernel>();
+    if (spec.kind == op::kCasts) return std::make_unique<PlannedKernel>();
     auto kernel = std::make_unique<PlannedKernel>(*kernels_->MakeKernel(spec));
-    if (spec.kind <= OpKind::kConv2dBackwardFilter) kernel->UseNhwcFilters();
+    if (spec.kind == op::kConv2d || spec.kind == op::kConv2dBackwardData ||
+        spec.kind == op::kConv2dBackwardFilter)
+      kernel->UseNhwcFilters();
     return kernel;
   }
 
@@ -214,7 +217,7 @@ TEST(WeightCasts, AreBatched) {
   Schedule plain = PlainSchedule(*model.graph), twice;
   for (NodeId n : plain) {  // recompute convolutions at the start of backward
     if (model.graph->nodes()[n].phase != Phase::kForward) break;
-    if (model.graph->nodes()[n].kind == OpKind::kConv2d) twice.push_back(n);
+    if (model.graph->nodes()[n].kind == op::kConv2d) twice.push_back(n);
   }
   const auto backward = std::find_if(plain.begin(), plain.end(), [&](NodeId n) {
     return model.graph->nodes()[n].phase != Phase::kForward;

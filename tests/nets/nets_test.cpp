@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nets/summary.h"
+#include "src/backend/ops/dropout.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
 #include "tests/support/text_of.h"
@@ -102,8 +103,8 @@ TEST(BuildModel, HasDropoutOnlyInTraining) {
     const Model model = BuildModel(FindNet("vgg_a"), options);
     std::vector<int64_t> layers;
     for (const Node& node : model.graph->nodes()) {
-      if (node.kind == OpKind::kDropout) {
-        layers.push_back(std::get<DropoutAttributes>(node.attributes).layer);
+      if (node.kind == op::kDropout) {
+        layers.push_back(node.attributes.as<DropoutAttributes>().layer);
       }
     }
     return layers;

@@ -39,7 +39,7 @@ TEST(OpShapes, OptionalOutputsExistOnlyIfNeeded) {
   f.s.Pool(f.x, {}, false);
   EXPECT_EQ(f.g.nodes().back().outputs[1], kNone);
   f.s.BatchNorm(f.x, "norm", {.training = false});
-  EXPECT_EQ(f.g.nodes().back().outputs[BatchNormIndices::kMean], kNone);
+  EXPECT_EQ(f.g.nodes().back().outputs[kPosition<BatchNormOutputs>.mean], kNone);
 }
 
 TEST(OpShapes, ImagesThatAreTooSmallAreUsageErrors) {

@@ -91,11 +91,11 @@ class CudaBackend : public Backend {
   }
   bool on_host() const override { return false; }
 
-  bool Supports(const OpSpec& spec) const override { return FindMaker(spec, device_) != nullptr; }
+  bool Supports(const OpSpec& spec) const override { return FindKernel(spec, device_) != nullptr; }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    KernelMaker* maker = FindMaker(spec, device_);
-    CAROLE_CHECK(maker != nullptr, "cuda does not support {}", Name(spec.kind));
-    return maker(spec, device_);
+    const KernelRow* const row = FindKernel(spec, device_);
+    CAROLE_CHECK(row != nullptr, "cuda does not support {}", Name(spec.kind));
+    return row->make(spec, device_);
   }
 
   DeviceMemory Allocate(size_t bytes) const override {

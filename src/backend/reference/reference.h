@@ -6,12 +6,13 @@
 // everything else row-major. The order of every sum depends on the shapes only, so results do not
 // depend on the number of threads.
 //
-// To add an operation: write <op>.cpp with a kernel class and its factory, declare the factory at
-// the end of this file, and add it to the table in reference.cpp.
+// To add an operation: write <op>.cpp with a kernel class, and end it with its rows of the table
+// (src/backend/kernel_table.h).
 #pragma once
 
 #include <memory>
 
+#include "src/backend/kernel_table.h"
 #include "src/backend/plain_kernel.h"
 #include "src/core/divide_up.h"
 
@@ -68,24 +69,16 @@ std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
   return std::make_unique<K<float>>(spec, threads);
 }
 
-// Functions that make the kernel for a spec. Throw InternalError if the shapes do not fit together.
-using KernelFactory = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
-KernelFactory MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
-KernelFactory MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
-KernelFactory MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
-KernelFactory MakeBatchNorm, MakeBatchNormBackward;
-KernelFactory MakeRelu, MakeReluBackward, MakeActivation, MakeActivationBackward;
-KernelFactory MakeAdd, MakeScaledAdd, MakeScale, MakeScaleChannels, MakeScaleChannelsBackward;
-KernelFactory MakePool2d, MakePool2dBackward;
-KernelFactory MakeLrn, MakeLrnBackward;
-KernelFactory MakeDropout;  // serves the gradient too, which has the same mask and factor
-KernelFactory MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelFactory MakeConcat, MakeSlice, MakePad2d, MakeNormalize;
-KernelFactory MakeReshape, MakeReorder;
+using KernelRow = KernelRowFor<int>;  // the context is the number of threads
+using KernelRows = KernelRowsFor<int>;
+std::span<KernelRows (*const)()> KernelFiles();
+
+// Whether the kernels work on the types of this operation: all but bytes and integers.
+bool SupportsTypes(const OpSpec& spec, int threads);
 
 // The 16-bit type that the spec contains, or kF32 if there is none.
 DType NarrowType(const OpSpec& spec);
-// Makes a kernel for a spec with a 16-bit type from the fp32 kernel of `factory` (narrow.cpp).
-std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelFactory* factory, int threads);
+// Makes a kernel for a spec with a 16-bit type from the fp32 kernel of `row` (narrow.cpp).
+std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, const KernelRow& row, int threads);
 
 }  // namespace carole::reference

@@ -1,5 +1,7 @@
 // Softmax, and cross entropy of the softmax, over the rows of logits (N,K). The maximum of each row
 // is subtracted first, so that no exponential overflows.
+#include "src/backend/ops/softmax.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +33,7 @@ class SoftmaxCrossEntropy : public ReferenceKernel {
  public:
   SoftmaxCrossEntropy(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        a_(spec.attributes_as<SoftmaxCrossEntropyAttributes>()),
+        a_(spec.attributes.as<SoftmaxCrossEntropyAttributes>()),
         n_(in_shape(0)[0]),
         k_(in_shape(0)[1]) {
     workspace_bytes_ = sizeof(double) * n_;
@@ -82,13 +84,13 @@ class SoftmaxCrossEntropy : public ReferenceKernel {
   const int64_t n_, k_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kSoftmax, .make = MakeTyped<Softmax>},
+    {.kind = op::kSoftmaxCrossEntropy, .make = MakeTyped<SoftmaxCrossEntropy>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, int threads) {
-  return MakeTyped<Softmax>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, int threads) {
-  return MakeTyped<SoftmaxCrossEntropy>(spec, threads);
-}
+KernelRows SoftmaxKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -44,6 +44,7 @@
 #include <numeric>
 #include <utility>
 
+#include "src/backend/ops/copies.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/graph/flops.h"
@@ -120,7 +121,7 @@ class Planner {
       moved += ValueBytes(graph_, id);
       if (const NodeId owner = OwnerNode(id); owner != kNone) last_read_[owner] = index;
     }
-    if (node.kind == OpKind::kReshape) return;
+    if (node.kind == op::kReshape) return;
     for (ValueId id : node.outputs) {
       if (id != kNone) bytes_[n] += ValueBytes(graph_, id);
     }
@@ -161,7 +162,7 @@ class Planner {
     for (NodeId n : by_cost_) {
       kept_bytes -= bytes_[n];
       if (kept_bytes < 0) break;
-      recomputed[n] = graph_.nodes()[n].kind == OpKind::kReshape;
+      recomputed[n] = graph_.nodes()[n].kind == op::kReshape;
     }
     KeepAtCuts(segment, recomputed);
     RecomputePlan plan;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "src/backend/ops/softmax.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -12,7 +13,7 @@ namespace carole::train {
 // The loss of the main head comes after those of auxiliary heads.
 ValueId StepLosses::LogitsOf(const Graph& graph) {
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
-    if (node->kind == OpKind::kSoftmaxCrossEntropy) return node->inputs[0];
+    if (node->kind == op::kSoftmaxCrossEntropy) return node->inputs[0];
   }
   throw InternalError("[train] the graph has no loss over classes");
 }

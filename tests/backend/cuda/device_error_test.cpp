@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "src/backend/cuda/runtime/device_memory.h"
+#include "src/backend/ops/relu.h"
 #include "src/core/error.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
@@ -19,7 +20,7 @@ TEST(DeviceErrors, StickyErrorNamesTheCallAndUnwinds) {
   const auto backend = MakeEmulatedCudaBackend(1);
   DeviceMemory memory = cuda::AllocateDevice(64, nullptr);
   const FailEveryCall broken;
-  const OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {2, 3}, 1);
+  const OpSpec spec = SameShapeSpec(op::kRelu, ReluAttributes{}, {2, 3}, 1);
   EXPECT_THAT([&] { RunPlain(*backend, spec, {Elements(6, 1.0)}); },
               ThrowsMessage<DeviceError>(AllOf(HasSubstr("[cuda] cudaLaunchKernelEx"),
                                                HasSubstr("cudaErrorIllegalAddress"))));

@@ -27,12 +27,12 @@ class EmulatedCudaBackend : public Backend {
     activation_dtype_ = ActivationType(precision);
   }
   bool Supports(const OpSpec& spec) const override {
-    return cuda::FindMaker(spec, device_) != nullptr;
+    return cuda::FindKernel(spec, device_) != nullptr;
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    cuda::KernelMaker* const maker = cuda::FindMaker(spec, device_);
-    CAROLE_CHECK(maker != nullptr, "no emulated kernel for {}", Name(spec.kind));
-    return maker(spec, device_);
+    const cuda::KernelRow* const row = cuda::FindKernel(spec, device_);
+    CAROLE_CHECK(row != nullptr, "no emulated kernel for {}", Name(spec.kind));
+    return row->make(spec, device_);
   }
   void BeginRun(const RunContext& context) const override {
     EmulatedPush(device_.stream,

@@ -94,10 +94,10 @@ std::map<std::string, VarianceAverage> VarianceAverages(const Graph& graph, int6
   for (const Variable& v : graph.variables()) names[v.value] = v.name;
   std::map<std::string, VarianceAverage> averages;
   for (const Node& node : graph.nodes()) {
-    if (node.kind != OpKind::kBatchNorm) continue;
+    if (node.kind != op::kBatchNorm) continue;
     const Shape& x = graph.shape(node.inputs[0]);
     averages[names.at(node.inputs.back())] = {
-        .decay = std::get<BatchNormAttributes>(node.attributes).decay,
+        .decay = node.attributes.as<BatchNormAttributes>().decay,
         .rows = static_cast<double>(x.size() / x[1]),
         .steps = steps};
   }

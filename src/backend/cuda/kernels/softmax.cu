@@ -2,6 +2,7 @@
 // each row. The maximum of a row is subtracted first, so that no exponential overflows.
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/softmax.h"
 
 namespace carole::cuda {
 namespace {
@@ -116,7 +117,7 @@ class SoftmaxCrossEntropy : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<SoftmaxCrossEntropyAttributes>();
+    const auto& a = spec_.attributes.as<SoftmaxCrossEntropyAttributes>();
     double* row_losses = reinterpret_cast<double*>(memory_.workspace);
     Launch(device_.stream, dim3(static_cast<unsigned>(rows_)), CrossEntropyKernel,
            CrossEntropy{in<float>(0), in<int32_t>(1), in<float>(2), in_shape(0)[1], a.smoothing,
@@ -128,13 +129,13 @@ class SoftmaxCrossEntropy : public CudaKernel {
   const int64_t rows_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kSoftmax, .make = Make<Softmax>},
+    {.kind = op::kSoftmaxCrossEntropy, .make = Make<SoftmaxCrossEntropy>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Softmax>(spec, device);
-}
-std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, const Device& device) {
-  return std::make_unique<SoftmaxCrossEntropy>(spec, device);
-}
+KernelRows SoftmaxKernels() { return kRows; }
 
 }  // namespace carole::cuda

@@ -1,5 +1,7 @@
 // Softmax, and softmax with cross entropy and its gradient in one pass. The tensors are small, so
 // summing in double costs nothing.
+#include "src/backend/ops/softmax.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -39,7 +41,7 @@ class Softmax : public Kernel {
 class SoftmaxCrossEntropy : public Kernel {
  public:
   explicit SoftmaxCrossEntropy(const OpSpec& spec)
-      : attributes_(spec.attributes_as<SoftmaxCrossEntropyAttributes>()) {
+      : attributes_(spec.attributes.as<SoftmaxCrossEntropyAttributes>()) {
     input_layouts_ = {Layout::RowMajor(), Layout::RowMajor(), Layout::RowMajor()};
     output_layouts_ = {Layout::RowMajor(), Layout::RowMajor()};
   }
@@ -79,14 +81,21 @@ class SoftmaxCrossEntropy : public Kernel {
   KernelMemory memory_;
 };
 
-}  // namespace
-
-std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, int) {
+std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, const Cpu&) {
   return std::make_unique<Softmax>(spec);
 }
 
-std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, int) {
+std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, const Cpu&) {
   return std::make_unique<SoftmaxCrossEntropy>(spec);
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kSoftmax, .make = MakeSoftmax},
+    {.kind = op::kSoftmaxCrossEntropy, .make = MakeSoftmaxCrossEntropy},
+};
+
+}  // namespace
+
+KernelRows SoftmaxKernels() { return kRows; }
 
 }  // namespace carole::onednn
