@@ -3,7 +3,7 @@
 
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/relu.h"
-#include "src/backend/reference/bias.h"
+#include "src/backend/reference/math/bias.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "src/backend/conv2d_geometry.h"
-#include "src/backend/reference/bias.h"
-#include "src/backend/reference/gemm.h"
+#include "src/backend/reference/math/bias.h"
+#include "src/backend/reference/math/gemm.h"
 #include "src/backend/reference/reference.h"
 #include "src/tensor/buffer.h"
 

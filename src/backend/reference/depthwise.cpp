@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "src/backend/conv2d_geometry.h"
-#include "src/backend/reference/bias.h"
+#include "src/backend/reference/math/bias.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {

@@ -1,8 +1,8 @@
 // Fully connected layers: x (N,C), w (C,K) in memory, y (N,K).
 #include "src/backend/ops/linear.h"
 
-#include "src/backend/reference/bias.h"
-#include "src/backend/reference/gemm.h"
+#include "src/backend/reference/math/bias.h"
+#include "src/backend/reference/math/gemm.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {

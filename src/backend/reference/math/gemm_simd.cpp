@@ -1,7 +1,7 @@
 // The register tile of gemm.h, compiled once for each x86-64 level. It uses no templates of the
 // standard library. The linker keeps only one copy of each template instance, and older CPUs must
 // not run a copy that was compiled for newer ones.
-#include "src/backend/reference/gemm.h"
+#include "src/backend/reference/math/gemm.h"
 
 namespace carole::reference::CAROLE_SIMD_NAMESPACE {
 namespace {

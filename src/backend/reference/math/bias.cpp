@@ -1,6 +1,6 @@
-#include "src/backend/reference/bias.h"
+#include "src/backend/reference/math/bias.h"
 
-#include "src/backend/reference/reference.h"
+#include "src/backend/reference/math/loops.h"
 
 namespace carole::reference {
 

@@ -1,8 +1,9 @@
-#include "src/backend/reference/gemm.h"
+#include "src/backend/reference/math/gemm.h"
 
 #include <algorithm>
 
-#include "src/backend/reference/reference.h"
+#include "src/backend/reference/math/loops.h"
+#include "src/core/check.h"
 #include "src/core/divide_up.h"
 #include "src/core/simd.h"
 
