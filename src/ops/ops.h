@@ -16,6 +16,7 @@
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/pool2d.h"
@@ -40,6 +41,12 @@ ValueId Linear(Graph& graph, ValueId x, ValueId w, ValueId bias);
 // normalized x, of the same shape.
 ValueId BatchNorm(Graph& graph, const BatchNormInputs<ValueId>& inputs,
                   const BatchNormAttributes& attributes);
+
+// x (N,C,H,W) or (N,C); gamma and beta (C) or kNone. Normalizes the channels of each pixel.
+inline ValueId LayerNorm(Graph& graph, const LayerNormInputs<ValueId>& inputs,
+                         const LayerNormAttributes& attributes = {}) {
+  return Append(graph, op::kLayerNorm, attributes, List(inputs));
+}
 
 // min(max(x, 0), ceiling), any shape. A ceiling of 0 means that there is none.
 ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);

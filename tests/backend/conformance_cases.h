@@ -322,6 +322,29 @@ inline void AddHardActivations(std::vector<ConformanceCase>& cases) {
   }
 }
 
+inline void AddLayerNorms(std::vector<ConformanceCase>& cases) {
+  const struct {
+    std::string name;
+    LayerNormSizes sizes;
+  } rows[] = {{"blocked", {{2, 32, 5, 6}}},
+              {"odd", {{3, 19, 4, 5}}},
+              {"wide", {{2, 768, 3, 3}}},
+              {"very_wide", {{1, 4099, 1, 2}}},
+              {"matrix", {{70, 13}}},
+              {"many_pixels", {{2, 8, 40, 40}}},
+              {"without_gamma", {{3, 16, 4, 5}, false, true}},
+              {"without_beta", {{3, 16, 4, 5}, true, false}},
+              {"without_dx", {{3, 16, 4, 5}, true, true, false}}};
+  for (const auto& [name, sizes] : rows) {
+    const auto channels = static_cast<double>(sizes.x[1]);
+    const double pixels = static_cast<double>(sizes.x.size()) / channels;
+    const LayerNormAttributes a{.epsilon = 1e-3};
+    cases.push_back({"layer_norm_" + name, LayerNormSpec(sizes, a), channels});
+    cases.push_back({"layer_norm_backward_" + name, LayerNormBackwardSpec(sizes, a),
+                     std::max(channels, pixels)});
+  }
+}
+
 // Each row has one mask bit. At step 60 of 80, with 0.2 at the end, the probability is 0.4.
 inline void AddDropPaths(std::vector<ConformanceCase>& cases) {
   const RunContext context{.seed = 42, .step = 60, .first_sample = 5};
@@ -435,6 +458,7 @@ inline std::vector<ConformanceCase> ConformanceCases() {
   AddPools(cases);
   AddElementwise(cases);
   AddHardActivations(cases);
+  AddLayerNorms(cases);
   AddDropPaths(cases);
   AddChannelCopies(cases);
   AddPads(cases);

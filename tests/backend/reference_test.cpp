@@ -386,5 +386,22 @@ TEST(Reference, SupportsFloatsAndPlainReorders) {
   EXPECT_FALSE(Reference().Supports({op::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));
 }
 
+// Two pixels: 1, 2, 3, 4 with mean 2.5 and variance 1.25, and 0, 0, 0, 0. The epsilon makes both
+// variances whole: 4 and 2.75.
+TEST(Reference, LayerNormOfPixels) {
+  const LayerNormSizes sizes{.x = {1, 4, 1, 2}};
+  const LayerNormAttributes a{.epsilon = 2.75};
+  const Elements x = {1, 2, 3, 4, 0, 0, 0, 0}, gamma = {2, 2, 2, 4}, beta = {0, 0, 1, 1};
+  ExpectElements(Outputs(LayerNormSpec(sizes, a), {x, gamma, beta})[0],
+                 {-1.5, -0.5, 1.5, 4, 0, 0, 1, 1});
+  // g = gamma * dy = (0, 0, 0, 4): its mean is 1, the mean of g * xhat 0.75.
+  const Elements dy = {0, 0, 0, 1, 0, 0, 0, 0};
+  const auto d = Outputs(LayerNormBackwardSpec(sizes, a), {dy, x, gamma});
+  ExpectElements(d[0], {0.5 * (-1 + 0.75 * 0.75), 0.5 * (-1 + 0.25 * 0.75),
+                        0.5 * (-1 - 0.25 * 0.75), 0.5 * (4 - 1 - 0.75 * 0.75), 0, 0, 0, 0});
+  ExpectElements(d[1], {0, 0, 0, 0.75});
+  ExpectElements(d[2], {0, 0, 0, 1});
+}
+
 }  // namespace
 }  // namespace carole::testing

@@ -7,6 +7,7 @@
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/concat.h"
 #include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/linear.h"
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/op.h"
@@ -193,6 +194,30 @@ inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
                OptionalSpec(b.x, b.residual)}};
   AddReluBitmask(b, spec.inputs);
   return spec;
+}
+
+// The sizes of a layer norm.
+struct LayerNormSizes {
+  Shape x;
+  bool gamma = true, beta = true;
+  bool dx = true;  // backward
+};
+
+inline OpSpec LayerNormSpec(const LayerNormSizes& l, const LayerNormAttributes& a = {}) {
+  const Shape c{l.x[1]};
+  return {op::kLayerNorm,
+          a,
+          List(LayerNormInputs<TensorSpec>{PlainSpec(l.x), OptionalSpec(c, l.gamma),
+                                           OptionalSpec(c, l.beta)}),
+          {PlainSpec(l.x)}};
+}
+inline OpSpec LayerNormBackwardSpec(const LayerNormSizes& l, const LayerNormAttributes& a = {}) {
+  const Shape c{l.x[1]};
+  return {op::kLayerNormBackward, a,
+          List(LayerNormBackwardInputs<TensorSpec>{PlainSpec(l.x), PlainSpec(l.x),
+                                                   OptionalSpec(c, l.gamma)}),
+          List(LayerNormBackwardOutputs<TensorSpec>{
+              OptionalSpec(l.x, l.dx), OptionalSpec(c, l.gamma), OptionalSpec(c, l.beta)})};
 }
 
 struct PoolSizes {
