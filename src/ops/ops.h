@@ -16,6 +16,7 @@
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
 #include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/normalize.h"
@@ -54,6 +55,11 @@ ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
 ValueId HardSwish(Graph& graph, ValueId x);
 // relu6(x + 3) * 0.16667, any shape.
 ValueId HardSigmoid(Graph& graph, ValueId x);
+
+// x * Phi(x), any shape. With `tanh`, an approximation of it.
+inline ValueId Gelu(Graph& graph, ValueId x, bool tanh = false) {
+  return Append(graph, op::kGelu, GeluAttributes{.tanh = tanh}, {x});
+}
 
 // a + b, of the same shape.
 ValueId Add(Graph& graph, ValueId a, ValueId b);

@@ -10,6 +10,7 @@
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/normalize.h"
@@ -322,6 +323,19 @@ inline void AddHardActivations(std::vector<ConformanceCase>& cases) {
   }
 }
 
+inline void AddSmoothActivations(std::vector<ConformanceCase>& cases) {
+  const std::pair<std::string, Shape> shapes[] = {
+      {"blocked", {2, 32, 5, 6}}, {"odd", {3, 19, 4, 5}}, {"matrix", {7, 13}}};
+  for (const auto& [name, shape] : shapes) {
+    for (const bool tanh : {false, true}) {
+      const GeluAttributes a{.tanh = tanh};
+      const std::string full = (tanh ? "gelu_tanh_" : "gelu_") + name;
+      cases.push_back({full, SameShapeSpec(op::kGelu, a, shape, 1)});
+      cases.push_back({full + "_backward", SameShapeSpec(op::kGeluBackward, a, shape, 2)});
+    }
+  }
+}
+
 inline void AddLayerNorms(std::vector<ConformanceCase>& cases) {
   const struct {
     std::string name;
@@ -458,6 +472,7 @@ inline std::vector<ConformanceCase> ConformanceCases() {
   AddPools(cases);
   AddElementwise(cases);
   AddHardActivations(cases);
+  AddSmoothActivations(cases);
   AddLayerNorms(cases);
   AddDropPaths(cases);
   AddChannelCopies(cases);

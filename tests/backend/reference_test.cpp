@@ -10,6 +10,7 @@
 #include "src/backend/ops/add.h"
 #include "src/backend/ops/copies.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/relu.h"
@@ -401,6 +402,20 @@ TEST(Reference, LayerNormOfPixels) {
                         0.5 * (-1 - 0.25 * 0.75), 0.5 * (4 - 1 - 0.75 * 0.75), 0, 0, 0, 0});
   ExpectElements(d[1], {0, 0, 0, 0.75});
   ExpectElements(d[2], {0, 0, 0, 1});
+}
+
+// The values of the normal distribution, and of the approximation, to 15 digits.
+TEST(Reference, GeluAndItsSlope) {
+  const Elements x = {0, 1, -1, 3, -40};
+  const OpSpec exact = SameShapeSpec(op::kGelu, GeluAttributes(), {1, 5}, 1);
+  ExpectElements(Outputs(exact, {x})[0],
+                 {0, 0.841344746068543, -0.158655253931457, 2.99595030590511, 0}, 1e-14);
+  const OpSpec tanh = SameShapeSpec(op::kGelu, GeluAttributes{.tanh = true}, {1, 5}, 1);
+  ExpectElements(Outputs(tanh, {x})[0],
+                 {0, 0.841191990608276, -0.158808009391724, 2.99636260791823, 0}, 1e-12);
+  const OpSpec slope = SameShapeSpec(op::kGeluBackward, GeluAttributes(), {1, 5}, 2);
+  ExpectElements(Outputs(slope, {{2, 1, 1, 1, 1}, x})[0],
+                 {1, 1.08331547058769, -0.0833154705876862, 1.01194564720418, 0}, 1e-13);
 }
 
 }  // namespace

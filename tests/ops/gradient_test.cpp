@@ -108,6 +108,11 @@ TEST(OpGradient, BatchNormOfAMatrix) {
   ExpectGradients([](Sketch& s) { s.Head(s.Relu(s.BatchNorm(s.Weight("x", {6, 4}), "norm"))); }, 5);
 }
 
+TEST(OpGradient, Gelu) {
+  ExpectGradients([](Sketch& s) { s.Head(ops::Gelu(s.graph, s.Weight("x", {3, 6, 2, 2}))); }, 3);
+  ExpectGradients([](Sketch& s) { s.Head(ops::Gelu(s.graph, s.Weight("x", {8, 9}), true)); }, 3);
+}
+
 template <bool kGamma, bool kBeta, bool kFrozenX>
 void BuildLayerNorm(Sketch& s) {
   const ValueId gamma = kGamma ? s.Weight("gamma", {5}) : kNone;
