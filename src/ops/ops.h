@@ -21,6 +21,7 @@
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/silu.h"
 #include "src/backend/ops/softmax.h"
 #include "src/graph/graph.h"
 
@@ -60,6 +61,9 @@ ValueId HardSigmoid(Graph& graph, ValueId x);
 inline ValueId Gelu(Graph& graph, ValueId x, bool tanh = false) {
   return Append(graph, op::kGelu, GeluAttributes{.tanh = tanh}, {x});
 }
+
+// x * sigmoid(x), any shape.
+inline ValueId Silu(Graph& graph, ValueId x) { return Append(graph, op::kSilu, {}, {x}); }
 
 // a + b, of the same shape.
 ValueId Add(Graph& graph, ValueId a, ValueId b);

@@ -14,6 +14,7 @@
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/relu.h"
+#include "src/backend/ops/silu.h"
 #include "src/core/rng.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -416,6 +417,14 @@ TEST(Reference, GeluAndItsSlope) {
   const OpSpec slope = SameShapeSpec(op::kGeluBackward, GeluAttributes(), {1, 5}, 2);
   ExpectElements(Outputs(slope, {{2, 1, 1, 1, 1}, x})[0],
                  {1, 1.08331547058769, -0.0833154705876862, 1.01194564720418, 0}, 1e-13);
+}
+
+TEST(Reference, SiluAndItsSlope) {
+  const Elements x = {0, 1, -2, 40, -800};
+  ExpectElements(Outputs(SameShapeSpec(op::kSilu, {}, {1, 5}, 1), {x})[0],
+                 {0, 0.731058578630005, -0.238405844044235, 40, 0});
+  ExpectElements(Outputs(SameShapeSpec(op::kSiluBackward, {}, {1, 5}, 2), {{2, 1, 1, 1, 1}, x})[0],
+                 {1, 0.927670511871487, -0.0907842487848955, 1, 0});
 }
 
 }  // namespace

@@ -113,6 +113,10 @@ TEST(OpGradient, Gelu) {
   ExpectGradients([](Sketch& s) { s.Head(ops::Gelu(s.graph, s.Weight("x", {8, 9}), true)); }, 3);
 }
 
+TEST(OpGradient, Silu) {
+  ExpectGradients([](Sketch& s) { s.Head(ops::Silu(s.graph, s.Weight("x", {3, 6, 2, 2}))); }, 3);
+}
+
 template <bool kGamma, bool kBeta, bool kFrozenX>
 void BuildLayerNorm(Sketch& s) {
   const ValueId gamma = kGamma ? s.Weight("gamma", {5}) : kNone;
