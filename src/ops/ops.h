@@ -21,6 +21,7 @@
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/sigmoid.h"
 #include "src/backend/ops/silu.h"
 #include "src/backend/ops/softmax.h"
 #include "src/graph/graph.h"
@@ -64,6 +65,9 @@ inline ValueId Gelu(Graph& graph, ValueId x, bool tanh = false) {
 
 // x * sigmoid(x), any shape.
 inline ValueId Silu(Graph& graph, ValueId x) { return Append(graph, op::kSilu, {}, {x}); }
+
+// 1 / (1 + exp(-x)), any shape. With ScaleChannels(), it is the gate of squeeze-excite.
+inline ValueId Sigmoid(Graph& graph, ValueId x) { return Append(graph, op::kSigmoid, {}, {x}); }
 
 // a + b, of the same shape.
 ValueId Add(Graph& graph, ValueId a, ValueId b);

@@ -16,6 +16,7 @@
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/pool2d.h"
 #include "src/backend/ops/relu.h"
+#include "src/backend/ops/sigmoid.h"
 #include "src/backend/ops/silu.h"
 #include "src/backend/ops/softmax.h"
 #include "tests/support/op_specs.h"
@@ -334,6 +335,9 @@ inline void AddSmoothActivations(std::vector<ConformanceCase>& cases) {
       cases.push_back({full, SameShapeSpec(op::kGelu, a, shape, 1)});
       cases.push_back({full + "_backward", SameShapeSpec(op::kGeluBackward, a, shape, 2)});
     }
+    cases.push_back({"sigmoid_" + name, SameShapeSpec(op::kSigmoid, {}, shape, 1)});
+    cases.push_back(
+        {"sigmoid_" + name + "_backward", SameShapeSpec(op::kSigmoidBackward, {}, shape, 2)});
     cases.push_back({"silu_" + name, SameShapeSpec(op::kSilu, {}, shape, 1)});
     cases.push_back({"silu_" + name + "_backward", SameShapeSpec(op::kSiluBackward, {}, shape, 2)});
   }

@@ -14,6 +14,7 @@
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/relu.h"
+#include "src/backend/ops/sigmoid.h"
 #include "src/backend/ops/silu.h"
 #include "src/core/rng.h"
 #include "tests/support/op_runner.h"
@@ -425,6 +426,15 @@ TEST(Reference, SiluAndItsSlope) {
                  {0, 0.731058578630005, -0.238405844044235, 40, 0});
   ExpectElements(Outputs(SameShapeSpec(op::kSiluBackward, {}, {1, 5}, 2), {{2, 1, 1, 1, 1}, x})[0],
                  {1, 0.927670511871487, -0.0907842487848955, 1, 0});
+}
+
+TEST(Reference, SigmoidAndItsSlope) {
+  const Elements x = {0, 2, -2, 800, -800};
+  const Elements y = Outputs(SameShapeSpec(op::kSigmoid, {}, {1, 5}, 1), {x})[0];
+  ExpectElements(y, {0.5, 0.880797077977882, 0.119202922022118, 1, 0});
+  ExpectElements(
+      Outputs(SameShapeSpec(op::kSigmoidBackward, {}, {1, 5}, 2), {{2, 1, 1, 1, 1}, y})[0],
+      {0.5, 0.104993585403507, 0.104993585403507, 0, 0});
 }
 
 }  // namespace

@@ -117,6 +117,20 @@ TEST(OpGradient, Silu) {
   ExpectGradients([](Sketch& s) { s.Head(ops::Silu(s.graph, s.Weight("x", {3, 6, 2, 2}))); }, 3);
 }
 
+// Squeeze-excite, as EfficientNet has it.
+TEST(OpGradient, SigmoidAsAGate) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {2, 4, 3, 3});
+        const ValueId squeezed = s.Pool(
+            x,
+            {.mode = Mode::kAverage, .window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1});
+        const ValueId gate = ops::Sigmoid(s.graph, s.Conv(squeezed, "gate", 4, 1, {}, true));
+        s.Head(ops::ScaleChannels(s.graph, x, gate));
+      },
+      5);
+}
+
 template <bool kGamma, bool kBeta, bool kFrozenX>
 void BuildLayerNorm(Sketch& s) {
   const ValueId gamma = kGamma ? s.Weight("gamma", {5}) : kNone;
