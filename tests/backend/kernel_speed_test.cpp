@@ -12,8 +12,10 @@
 #include "src/backend/ops/add.h"
 #include "src/backend/ops/copies.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
 #include "src/backend/ops/lrn.h"
 #include "src/backend/ops/relu.h"
+#include "src/backend/ops/silu.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_specs.h"
 
@@ -118,6 +120,14 @@ void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
   add("concat 64+64+96+64x35x35", ConcatSpec({n, 0, 35, 35}, {64, 64, 96, 64}));
   add("scale_channels 144x56x56", ScaleChannelsSpec({n, 144, 56, 56}));
   add("scale_channels_backward 144x56x56", ScaleChannelsBackwardSpec({n, 144, 56, 56}));
+  add("layer_norm 96x56x56", LayerNormSpec({{n, 96, 56, 56}}));
+  add("layer_norm_backward 96x56x56", LayerNormBackwardSpec({{n, 96, 56, 56}}));
+  add("layer_norm 768x7x7", LayerNormSpec({{n, 768, 7, 7}}));
+  add("layer_norm_backward 768x7x7", LayerNormBackwardSpec({{n, 768, 7, 7}}));
+  add("gelu 384x56x56", SameShapeSpec(op::kGelu, GeluAttributes{}, {n, 384, 56, 56}, 1));
+  add("gelu_backward 384x56x56",
+      SameShapeSpec(op::kGeluBackward, GeluAttributes{}, {n, 384, 56, 56}, 2));
+  add("silu 144x56x56", SameShapeSpec(op::kSilu, {}, {n, 144, 56, 56}, 1));
   add("cross_entropy 1000", CrossEntropySpec(n, 1000, {}));
 }
 
