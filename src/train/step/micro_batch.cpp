@@ -71,9 +71,9 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes) {
   for (int32_t label : batch.labels) {
     if (label >= 0 && label < num_classes) continue;
     throw DataError(
-        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; check "
-                    "--labels_offset and the number of classes",
-                    batch.epoch, label, num_classes - 1));
+        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; check {} "
+                    "and the number of classes",
+                    batch.epoch, label, num_classes - 1, Option("labels_offset")));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "src/train/step/replica.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -90,9 +92,9 @@ void Replica::CheckLayouts(collectives::Communicator& communicator) const {
 // changes that order, and it depends on the available memory. So it must be the same on all ranks.
 void Replica::CheckSchedule(collectives::Communicator& communicator) const {
   collectives::CheckSettingsMatch(
-      communicator,
-      {{"order of kernels (--sync_batch_norm needs the same --activation_memory on all ranks)",
-        fmt::format("hash {:016x}", executable->plan().ScheduleHash())}});
+      communicator, {{fmt::format("order of kernels ({} needs the same {} on all ranks)",
+                                  Option("sync_batch_norm"), Option("activation_memory")),
+                      fmt::format("hash {:016x}", executable->plan().ScheduleHash())}});
 }
 
 void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) {

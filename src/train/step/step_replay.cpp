@@ -10,8 +10,8 @@ void StepReplay::Capture(const std::function<void()>& enqueue) {
   try {
     captured_ = backend_.Capture(enqueue);
   } catch (const DeviceError& error) {
-    throw DeviceError(fmt::format(
-        "{}; this happened during CUDA graph capture; try --cuda_graph=false", error.what()));
+    throw DeviceError(fmt::format("{}; this happened during CUDA graph capture; try {}",
+                                  error.what(), Option("cuda_graph", "false")));
   }
 }
 

@@ -151,7 +151,7 @@ TEST(ResumeTest, StartsANewEpochIfTheRecordsChanged) {
 
 TEST(ResumeTest, WarnsAboutAnotherOptimizer) {
   EXPECT_THAT(ResumeWith(kOptimizer, "adam", "sgd").log,
-              HasSubstr("--optimizer: the run used adam so far and now continues with sgd"));
+              HasSubstr("$(optimizer): the run used adam so far and now continues with sgd"));
 }
 
 TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
@@ -164,7 +164,7 @@ TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
   const ResumedRun swapped = ResumeWith(kClassNames, "cat\ndog", "dog\ncat");
   EXPECT_THAT(swapped.result.errors[0], HasSubstr("the same names in another order"));
   EXPECT_THAT(ResumeWith("preprocessing", "lenet", "cifarnet").log,
-              HasSubstr("--preprocessing_name: the run used lenet so far and now continues with"));
+              HasSubstr("$(preprocessing_name): the run used lenet so far and now continues with"));
 }
 
 TEST(ResumeTest, RejectsTheBestCheckpointOfAnEarlierRun) {

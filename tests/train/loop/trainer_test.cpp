@@ -351,7 +351,7 @@ TEST(TrainerTest, NamesSlotsThatAreDropped) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::ContainsRegex("3 slots are dropped.*: net/conv/weights/Momentum"));
   EXPECT_THAT(RunJob({.options = OptionsFor(folder, 5), .optimizer = "momentum"}).errors[0],
-              HasSubstr("that wrote it, or start in another --train_dir"));
+              HasSubstr("that wrote it, or start in another $(train_dir)"));
 }
 
 // The accuracy of the best checkpoint is lost, but the run continues.

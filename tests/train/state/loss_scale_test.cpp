@@ -32,7 +32,7 @@ TEST(LossScaleTest, ParsesTheFlag) {
   EXPECT_FALSE(ParseLossScale("1024", Precision::kFp16).is_dynamic);
   for (const char* bad : {"", "1000", "0", "-2", "0.5", "1e30", "inf", "nan", "8x", "high"}) {
     EXPECT_THAT([&] { ParseLossScale(bad, Precision::kFp32); },
-                ThrowsMessage<UsageError>(HasSubstr("[flags] --loss_scale: got ")))
+                ThrowsMessage<UsageError>(HasSubstr("[train] $(loss_scale): got ")))
         << bad;
   }
 }

@@ -209,7 +209,7 @@ TEST(SyncBatchNormTest, RejectsRanksWithDifferentRecomputation) {
   RunRanks(2, [&](Communicator& c) { make(c, less); });
   for (const std::string& error :
        ErrorsOfRanks(2, [&](Communicator& c) { make(c, c.rank() == 0 ? 0 : less); }))
-    EXPECT_THAT(error, HasSubstr("--activation_memory"));
+    EXPECT_THAT(error, HasSubstr("$(activation_memory)"));
 }
 
 }  // namespace

@@ -192,8 +192,8 @@ TEST(DeviceTraining, ReportsWhatFitsIntoDeviceMemory) {
     backend.free_bytes = 60'000;
     EXPECT_THAT([&] { TrainStep(SmallNet(64).graph, backend, c, {.optimizer = "sgd"}); },
                 ::testing::ThrowsMessage<ConfigError>(::testing::AllOf(
-                    HasSubstr("[memory] a step does not fit"), HasSubstr("use --batch_size="),
-                    HasSubstr("--activation_memory="))));
+                    HasSubstr("[memory] a step does not fit"), HasSubstr("use $(batch_size)="),
+                    HasSubstr("$(activation_memory)="))));
   });
 }
 

@@ -165,7 +165,7 @@ TEST(TrainStepTest, RejectsScopesThatMatchNothing) {
     EXPECT_NO_THROW(SmallStep(c, {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
     const SmallStep none(c, {.trainable_scopes = {"logits"}});
   });
-  EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes=logits: no trainable variable"));
+  EXPECT_THAT(errors[0], HasSubstr("$(trainable_scopes)=logits: no trainable variable"));
 }
 
 TEST(TrainStepTest, NamesALabelOutOfRange) {
