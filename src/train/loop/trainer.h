@@ -105,6 +105,9 @@ class Trainer {
   bool AnyRankRequestsStop();
   std::string EvaluatedPath() const;
   bool HasPendingEvaluation();
+  bool EvaluatePending();
+  bool Advance();
+  ExitCode Finish();
   bool CanLaunchAhead() const;
   io::EpochCounts CountsBefore(int64_t epoch) const;
   void CountValidSamples(io::Batch& batch, int64_t step);
@@ -135,6 +138,7 @@ class Trainer {
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
   int64_t saved_step_ = -1;
+  bool evaluation_pending_ = false;  // the weights of this step are still to be evaluated
   int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;
   Clock::time_point step_start_;  // start of the current step, or end of the previous one if later
