@@ -77,12 +77,11 @@ int BenchAllreduce(const Arguments& arguments) {
   AddCollectiveFlags(line, machine);
   line.Group("Benchmark");
   constexpr HelpLevel kBasic = HelpLevel::kBasic;
-  line.AddList("sizes", options.sizes, "Message sizes in bytes.", kBasic)
-      ->check(CLI::PositiveNumber);
+  line.Add("sizes", options.sizes, "Message sizes in bytes.", kBasic).Positive();
   line.AddPositive("steps", options.steps, "All-reduces of each size that are timed.", kBasic);
   line.AddNonNegative("warmup_steps", options.warmup_steps,
                       "All-reduces of each size before the timed ones.", kBasic);
-  line.AddBool("json", json, "Print one JSON object per line.", kBasic);
+  line.Add("json", json, "Print one JSON object per line.", kBasic);
   if (!line.Parse(arguments)) return 0;
   if (options.sizes.empty())
     throw UsageError("[flags] --sizes: got none, want a comma list of message sizes in bytes");

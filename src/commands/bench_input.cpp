@@ -238,8 +238,8 @@ int BenchInput(const Arguments& arguments) {
                    "Rounds, in each of which everything is measured; medians are printed.", kBasic);
   line.AddNonNegative("threads", flags.threads,
                       "Threads that decode; 0: see --num_preprocessing_threads.", kBasic);
-  line.AddBool("eval", flags.eval, "Preprocess images as for evaluation.", kBasic);
-  line.AddBool("json", flags.json, "Print one JSON object per line.", kBasic);
+  line.Add("eval", flags.eval, "Preprocess images as for evaluation.", kBasic);
+  line.Add("json", flags.json, "Print one JSON object per line.", kBasic);
   AddCollectiveFlags(line, flags.machine);
   if (!line.Parse(arguments)) return 0;
   return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });

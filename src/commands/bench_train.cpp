@@ -277,8 +277,8 @@ int BenchTrain(const Arguments& arguments) {
   line.AddPositive("batch_size", flags.batch_size, "Images per step on each rank.", kBasic);
   line.AddPositive("steps", flags.steps, "Steps that are timed.", kBasic);
   line.AddNonNegative("warmup_steps", flags.warmup_steps, "Steps before the timed ones.", kBasic);
-  line.AddBool("json", flags.json, "Print one JSON object per line.", kBasic);
-  line.AddBool("profile", flags.profile, "Print the time by kind of operation as well.", kBasic);
+  line.Add("json", flags.json, "Print one JSON object per line.", kBasic);
+  line.Add("profile", flags.profile, "Print the time by kind of operation as well.", kBasic);
   if (!line.Parse(arguments)) return 0;
   SetMachineFlags(flags.ranks, flags.machine);
   return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });

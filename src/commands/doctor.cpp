@@ -239,7 +239,7 @@ int Doctor(const Arguments& arguments) {
   line.AddPath("train_dir,output_dir", flags.train_dir,
                "Folder of checkpoints, whose disk is measured; empty: no disk is measured.",
                HelpLevel::kBasic);
-  line.AddBool("json", flags.json, "Print JSON.", HelpLevel::kBasic);
+  line.Add("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   flags.machine.is_training = true;  // checks what a training would check
   flags.machine.collective_timeout = kDeadlineSeconds;

@@ -77,7 +77,7 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
                       HelpLevel::kBasic);
   line.Add("moving_average_decay", flags.moving_average_decay,
            "Evaluate the moving averages of the variables unless this is 0.");
-  line.AddBool("json", flags.json, "Print JSON.", HelpLevel::kBasic);
+  line.Add("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   line.Group("Following a run");
   line.AddNonNegative("eval_interval_secs", flags.eval_interval_secs,
                       "Evaluate each new checkpoint of the folder, with at least this many seconds "
@@ -86,9 +86,9 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.AddNonNegative("timeout", flags.timeout,
                       "Seconds without a new checkpoint after which the program ends; 0: no limit.",
                       HelpLevel::kBasic);
-  line.AddBool("until_trained", flags.until_trained,
-               "End after the checkpoint of training's last step (a minute later if it existed at "
-               "the start), or when `carole launch` notes the end of the job in the folder.");
+  line.Add("until_trained", flags.until_trained,
+           "End after the checkpoint of training's last step (a minute later if it existed at "
+           "the start), or when `carole launch` notes the end of the job in the folder.");
   line.AddNonNegative("max_number_of_evaluations", flags.max_number_of_evaluations,
                       "Number of evaluations after which the program ends; 0: no limit.");
 }

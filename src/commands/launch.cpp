@@ -42,7 +42,7 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
                HelpLevel::kBasic);
   line.Add("ps", flags.ps,
            "What a parameter server task does: exit at once, or idle until the job ends.")
-      ->check(CLI::IsMember({"exit", "idle"}));
+      .OneOf({"exit", "idle"});
   line.AddPositive("eval_timeout", flags.eval_timeout,
                    "Seconds without a new checkpoint after which an evaluator task ends.");
   line.Group("Timeouts and lost hosts");

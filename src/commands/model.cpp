@@ -110,21 +110,21 @@ int ModelSummary(const Arguments& arguments) {
                    "Prints layers, shapes, parameters, operations and memory of a net.",
                    {"carole model summary resnet_v1_50",
                     "carole model summary --batch_size=64 --precision=bf16 resnet_v1_50"});
-  line.AddPositional("NAME", name, "Net; `carole model list` shows all nets.")->required();
+  line.AddPositional("NAME", name, "Net; `carole model list` shows all nets.").Required();
   constexpr HelpLevel kBasic = HelpLevel::kBasic;
   line.Group("Net");
   line.AddPositive("batch_size", options.batch_size, "Images per batch.", kBasic);
   line.AddPositive("image_size", options.image_size,
                    "Height and width of images in pixels; by default the net's own size.", kBasic)
-      ->default_str("");
+      .HideDefault();
   line.AddPositive("channels", options.channels,
                    "Channels of images; by default the net's own number.", kBasic)
-      ->default_str("");
+      .HideDefault();
   line.AddPositive("num_classes", options.num_classes,
                    "Number of classes; by default the net's own number.", kBasic)
-      ->default_str("");
+      .HideDefault();
   line.Add("precision", precision, "Type of activations.", kBasic)
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
+      .OneOf({"fp32", "bf16", "fp16", "tf32"});
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);

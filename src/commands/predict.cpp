@@ -58,7 +58,7 @@ struct PredictFlags {
 };
 
 void AddFlags(CommandLine& line, PredictFlags& flags) {
-  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them.")->required();
+  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them.").Required();
   line.Group("Checkpoint");
   line.AddPath("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
                "Checkpoint: a file, a TensorFlow prefix, or a folder, whose newest intact "
@@ -71,9 +71,9 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
            HelpLevel::kBasic);
   line.Add("eval_image_size", flags.image_size,
            "Height and width of the net's images in pixels; 0: the checkpoint's or the net's size.")
-      ->check(CLI::Range(0, 1 << 14));
-  line.AddBool("use_grayscale", flags.use_grayscale,
-               "Feed the net one gray channel that is made from colors.");
+      .Between(0, 1 << 14);
+  line.Add("use_grayscale", flags.use_grayscale,
+           "Feed the net one gray channel that is made from colors.");
   line.AddNonNegative("num_classes", flags.num_classes,
                       "Number of classes of the net; 0: the checkpoint's or the net's number.",
                       HelpLevel::kBasic);
@@ -88,7 +88,7 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   line.Group("Output");
   line.AddPositive("top", flags.top, "Number of classes shown per image, the most likely ones.",
                    HelpLevel::kBasic);
-  line.AddBool("json", flags.json, "Print a line of JSON per image.", HelpLevel::kBasic);
+  line.Add("json", flags.json, "Print a line of JSON per image.", HelpLevel::kBasic);
   line.AddPositive("batch_size", flags.batch_size, "Images that are classified at a time.");
   AddMachineFlags(line, flags.machine);
 }

@@ -28,29 +28,29 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags, DatasetDir dataset_
   if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
   line.Add("labels_offset", flags.labels_offset,
            "Number subtracted from every label and from the number of classes.")
-      ->check(CLI::Range(-1'000'000, 1'000'000));
+      .Between(-1'000'000, 1'000'000);
   line.Add("preprocessing_name", flags.preprocessing_name,
            "Net whose preprocessing is used; empty: that of --model_name.");
-  line.AddBool("use_grayscale", flags.use_grayscale,
-               "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
-               "distortion.");
+  line.Add("use_grayscale", flags.use_grayscale,
+           "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
+           "distortion.");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
            "Threads per rank that decode images, at most the rank's cores; 0: the cores that "
            "--threads leaves free, or all cores if it leaves none.")
-      ->check(CLI::Range(0, 1024));
+      .Between(0, 1024);
   line.AddPath("work_dir", flags.work_dir,
                "Folder for the index of records if --dataset_dir is read-only, and for TFRecords "
                "that are made from MNIST's raw files.");
   line.Add("dct_method", flags.dct_method,
            "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.")
-      ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
+      .OneOf({"INTEGER_FAST", "INTEGER_ACCURATE"});
   line.Add("jpeg_decoder", flags.jpeg_decoder,
            "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
            "training and changes pixels by a few levels; the CPU decodes all other images.")
-      ->check(CLI::IsMember({"cpu", "nvjpeg"}));
-  line.AddBool("dct_scaling", flags.dct_scaling,
-               "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
-               "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
+      .OneOf({"cpu", "nvjpeg"});
+  line.Add("dct_scaling", flags.dct_scaling,
+           "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
+           "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
   line.AddNonNegative("max_bad_records", flags.max_bad_records,
                       "Damaged records per epoch, over all ranks, that are skipped with a "
                       "warning; 0: the first one ends the run.");
@@ -62,7 +62,7 @@ void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_nam
            HelpLevel::kBasic);
   line.Add(size_name, flags.image_size, "Image height and width in pixels; 0: the net's own.",
            HelpLevel::kBasic)
-      ->check(CLI::Range(0, 1 << 14));
+      .Between(0, 1 << 14);
 }
 
 void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {
@@ -72,7 +72,7 @@ void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::Optimiz
   line.Add("weight_decay", o.weight_decay, "Factor of the L2 regularization of weights.",
            HelpLevel::kBasic);
   line.Add("momentum", o.momentum, "Momentum of the optimizers momentum and lars.");
-  line.AddBool("nesterov", o.nesterov, "Use Nesterov momentum in the optimizer momentum.");
+  line.Add("nesterov", o.nesterov, "Use Nesterov momentum in the optimizer momentum.");
   line.Add("lars_eta", o.lars_eta, "Trust coefficient of lars.");
   line.Add("lars_epsilon", o.lars_epsilon, "Epsilon of lars.");
   line.Add("clip_gradient_norm", o.clip_gradient_norm,
@@ -107,11 +107,11 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
   line.Add("num_epochs_per_decay", o.num_epochs_per_decay,
            "Epochs between two decays (exponential), or until --end_learning_rate is reached "
            "(polynomial and cosine), then usually the length of the run.");
-  line.AddList("learning_rate_boundaries", o.boundaries,
-               "Epochs at which the piecewise schedule changes the rate.");
-  line.AddList("learning_rate_factors", o.factors,
-               "Factors of --learning_rate before, between and after the boundaries of the "
-               "piecewise schedule.");
+  line.Add("learning_rate_boundaries", o.boundaries,
+           "Epochs at which the piecewise schedule changes the rate.");
+  line.Add("learning_rate_factors", o.factors,
+           "Factors of --learning_rate before, between and after the boundaries of the "
+           "piecewise schedule.");
   line.Add("warmup_epochs", o.warmup_epochs, "Epochs of linear warm-up of the learning rate.");
 }
 
@@ -119,21 +119,20 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
   line.Group("Ranks and devices");
   line.Add("backend", flags.backend, "Library that computes; auto: cuda if a GPU works.",
            HelpLevel::kBasic)
-      ->check(CLI::IsMember({"auto", "cuda", "onednn", "reference"}));
+      .OneOf({"auto", "cuda", "onednn", "reference"});
   line.Add("threads", flags.threads, "Threads per rank; 0: its share of the cores.",
            HelpLevel::kBasic)
-      ->check(CLI::Range(0, 4096));
+      .Between(0, 4096);
   line.Add("precision", flags.precision,
            "Type of activations and products, if the device has it; weights stay fp32.",
            HelpLevel::kBasic)
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
-  line.AddBool(
-      "winograd", flags.winograd,
-      "On CPUs, use Winograd's algorithm for 3x3 convolutions that it makes faster; its "
-      "error is 1e-6 instead of 2e-7, too large for the deep vgg_416, which never uses it.");
-  line.AddBool("autotune", flags.autotune,
-               "On GPUs, time cuDNN's plans for each new convolution and keep the fastest in "
-               "$XDG_CACHE_HOME/carole/plans (by default below ~/.cache).");
+      .OneOf({"fp32", "bf16", "fp16", "tf32"});
+  line.Add("winograd", flags.winograd,
+           "On CPUs, use Winograd's algorithm for 3x3 convolutions that it makes faster; its "
+           "error is 1e-6 instead of 2e-7, too large for the deep vgg_416, which never uses it.");
+  line.Add("autotune", flags.autotune,
+           "On GPUs, time cuDNN's plans for each new convolution and keep the fastest in "
+           "$XDG_CACHE_HOME/carole/plans (by default below ~/.cache).");
 }
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
@@ -144,7 +143,7 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
                OneOf("auto, " + JoinNames(collectives::kAllReduce)));
   line.Add("wire_dtype", flags.wire_dtype,
            "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+      .OneOf({"fp32", "bf16"});
   line.AddPositive("collective_timeout", flags.collective_timeout,
                    "Seconds after which a rank that does not arrive or stops sending ends the "
                    "job.");

@@ -25,31 +25,31 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
   line.Group("Ranks and devices");
   line.AddPositive("accumulation_steps", flags.accumulation_steps,
                    "Batches of --batch_size per step; ranks communicate once per step.");
-  line.AddBool("sync_batch_norm", flags.sync_batch_norm,
-               "Compute batch norm statistics over the samples of all ranks.");
-  line.AddBool("average_statistics", flags.average_statistics,
-               "Average batch norm's running statistics over ranks; --noaverage_statistics keeps "
-               "rank 0's, as TF-Slim keeps the first clone's.");
-  line.AddBool("reproducible", flags.reproducible,
-               "Make 1, 2, 4, ... ranks compute bitwise equal weights from one global batch, given "
-               "equal --threads and processors of one kind.");
+  line.Add("sync_batch_norm", flags.sync_batch_norm,
+           "Compute batch norm statistics over the samples of all ranks.");
+  line.Add("average_statistics", flags.average_statistics,
+           "Average batch norm's running statistics over ranks; --noaverage_statistics keeps "
+           "rank 0's, as TF-Slim keeps the first clone's.");
+  line.Add("reproducible", flags.reproducible,
+           "Make 1, 2, 4, ... ranks compute bitwise equal weights from one global batch, given "
+           "equal --threads and processors of one kind.");
   line.AddPositive("reproducible_shards", flags.reproducible_shards,
                    "Parts of the global batch that --reproducible computes separately; a power of "
                    "two.");
   line.Add("reduction", flags.reduction, "How the gradients of ranks are combined.")
-      ->check(CLI::IsMember({"sum", "adasum"}));
+      .OneOf({"sum", "adasum"});
   line.AddNonNegative(
       "local_sgd_steps", flags.local_sgd_steps,
       "Steps that each rank makes alone before weights are averaged (weights are also averaged "
       "before an evaluation or a requested stop); 0: ranks reduce gradients in every step.");
   line.AddNonNegative("audit_every_n_steps", flags.audit_every_n_steps,
                       "Steps between comparisons of weights and slots across ranks; 0: never.");
-  line.AddBool("cuda_graph", flags.cuda_graph,
-               "On GPUs, capture a step and its all-reduces as a CUDA graph and replay it.");
+  line.Add("cuda_graph", flags.cuda_graph,
+           "On GPUs, capture a step and its all-reduces as a CUDA graph and replay it.");
   line.Add("bucket_plan", flags.bucket_plan,
            "How gradients are divided into buckets; auto: the first steps search for the fastest "
            "plan, unless --bucket_mb or --reproducible is given; fixed: by --bucket_mb.")
-      ->check(CLI::IsMember({"auto", "fixed"}));
+      .OneOf({"auto", "fixed"});
 }
 
 void SetMachineFlags(const RankFlags& flags, MachineFlags& machine) {

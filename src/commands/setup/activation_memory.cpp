@@ -67,7 +67,7 @@ void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
   line.Add("activation_memory", flag,
            "GiB per rank for activations; if they need more, some are recomputed in backward; "
            "auto: all that the host or GPU has left; empty: no limit.")
-      ->check([](const std::string& text) {
+      .Satisfies([](const std::string& text) {
         const bool good = text.empty() || text == "auto" || ParseGiB(text).has_value();
         return good ? std::string() : "got " + text + ", want auto or a number of GiB above 0";
       });

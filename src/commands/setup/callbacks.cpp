@@ -75,18 +75,18 @@ monitoring::SummaryOptions MakeSummaryOptions(const MonitoringFlags& flags,
 
 void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags) {
   line.Group("Monitoring");
-  line.AddBool("report", flags.report, "Write train_dir/report.html, a report for browsers.");
+  line.Add("report", flags.report, "Write train_dir/report.html, a report for browsers.");
   line.AddNonNegative("image_summaries", flags.image_summaries,
                       "Number of images of the batch in each summary, as the net gets them.");
-  line.AddBool("histograms", flags.histograms,
-               "Add histograms of weights, gradients and end points to summaries; needs time and "
-               "memory, and changes results slightly with 16-bit types, which round end points.");
+  line.Add("histograms", flags.histograms,
+           "Add histograms of weights, gradients and end points to summaries; needs time and "
+           "memory, and changes results slightly with 16-bit types, which round end points.");
   line.AddPath("trace", flags.trace,
                "Write a trace of all ranks to this file, for ui.perfetto.dev.", HelpLevel::kBasic);
   line.Add("trace_steps", flags.trace_steps,
            "Steps that --trace records: the last N, or FIRST:LAST counted from 0.");
-  line.AddBool("trace_kernels", flags.trace_kernels,
-               "Record each kernel in --trace, in addition to phases and collectives.");
+  line.Add("trace_kernels", flags.trace_kernels,
+           "Record each kernel in --trace, in addition to phases and collectives.");
 }
 
 std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,

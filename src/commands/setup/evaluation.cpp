@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "collectives/ranks/rank_local_work.h"
@@ -128,7 +129,10 @@ std::vector<std::string> NetClassNames(const DatasetFlags& dataset, const NetInp
 }
 
 std::vector<std::string> SplitClassNames(const std::string& text) {
-  return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
+  std::vector<std::string> names;
+  std::istringstream lines(text);
+  for (std::string name; std::getline(lines, name);) names.push_back(name);
+  return names;
 }
 
 train::RunMetadata MakeDataMetadata(const DatasetFlags& dataset, const NetInput& input) {

@@ -74,20 +74,20 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
 
 void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
   line.Group("Data");
-  line.AddBool("fast_mode", flags.fast_mode,
-               "For the inception preprocessing: only bilinear resizing, brightness and "
-               "saturation; --nofast_mode adds three ways of resizing, hue and contrast.");
-  line.AddBool("use_bounding_boxes", flags.use_bounding_boxes,
-               "For the inception preprocessing: let each crop cover part of an annotated object; "
-               "TF-Slim's trainer ignores the boxes.");
+  line.Add("fast_mode", flags.fast_mode,
+           "For the inception preprocessing: only bilinear resizing, brightness and "
+           "saturation; --nofast_mode adds three ways of resizing, hue and contrast.");
+  line.Add("use_bounding_boxes", flags.use_bounding_boxes,
+           "For the inception preprocessing: let each crop cover part of an annotated object; "
+           "TF-Slim's trainer ignores the boxes.");
   line.Add("input_dtype", flags.input_dtype,
            "Type of images that the net gets; uint8 sends a quarter of the bytes to a GPU but "
            "rounds resized and distorted pixels; auto: uint8 if that changes nothing.")
-      ->check(CLI::IsMember({"auto", "fp32", "uint8"}));
+      .OneOf({"auto", "fp32", "uint8"});
   line.Add("shuffle_block_records", flags.shuffle_block_records,
            "For disks that seek slowly: shuffle blocks of this many records, then records within "
            "16 blocks; 0: shuffle all records.")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+      .Between(0, 1LL << 32);
 }
 
 int DecodeThreads(const DatasetFlags& flags, const RankContext& context) {

@@ -35,16 +35,14 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Add("max_time", flags.max_time,
            "Seconds (or a number with a unit, such as 90m or 2h) after which the run saves and "
            "ends; 0: no limit.")
-      ->transform(CLI::AsNumberWithUnit(
-                      std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}})
-                      .description(""))
-      ->check(CLI::NonNegativeNumber);
+      .AllowTimeUnits()
+      .NonNegative();
   line.AddNonNegative("stop_before_job_end", flags.stop_before_job_end,
                       "Seconds before the end of a SLURM job (SLURM_JOB_END_TIME) at which the run "
                       "saves and ends.");
   line.Add("stop_exit_code", flags.stop_exit_code,
            "Exit code of a run that saved because of a signal or a time limit.")
-      ->check(CLI::Range(0, 255));
+      .Between(0, 255);
   line.AddNonNegative("seed", flags.seed,
                       "Seed of weights, order of images, distortions and dropout.");
 }
@@ -68,8 +66,8 @@ void AddFileFlags(CommandLine& line, RunFlags& flags) {
                       "Number of checkpoints that are kept, the newest ones; 0: all.");
   line.Add("final_model", flags.final_model,
            "Name in --train_dir for a copy of the last checkpoint when the run has finished.")
-      ->check(ValidateWeightsName)
-      ->check(ValidateFinalModelName);
+      .Satisfies(ValidateWeightsName)
+      .Satisfies(ValidateFinalModelName);
   line.Group("Monitoring");
   line.AddNonNegative("log_every_n_steps", flags.log_every_n_steps,
                       "Steps between two lines of the log; 0: none.", HelpLevel::kBasic);
@@ -89,30 +87,27 @@ void AddLossFlags(CommandLine& line, RunFlags& flags) {
   line.Add("on_nan", flags.on_nan,
            "What happens when the loss or a gradient is not finite on some rank: the run ends, or "
            "all ranks skip the step (ten skipped in a row end the run).")
-      ->check(CLI::IsMember({"stop", "skip"}));
+      .OneOf({"stop", "skip"});
   line.Add("moving_average_decay", flags.moving_average_decay,
            "Decay of the moving averages of all variables, which checkpoints keep; 0: none.");
-  line.AddBool("sync_replicas", flags.sync_replicas,
-               "Let --replicas_to_aggregate count; training is synchronous either way.");
+  line.Add("sync_replicas", flags.sync_replicas,
+           "Let --replicas_to_aggregate count; training is synchronous either way.");
   line.AddPositive("replicas_to_aggregate", flags.replicas_to_aggregate,
                    "Batches that the schedule counts as one step, if it is given together with "
                    "--sync_replicas; else the number of ranks.");
 }
 
 void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
-  const auto without_blanks = [](std::string scope) { return CLI::detail::trim(scope); };
   line.Group("Net");
   line.AddPath("checkpoint_path", flags.checkpoint_path,
                "Initial weights of a new run: file, TensorFlow prefix or folder.",
                HelpLevel::kBasic);
-  line.AddList("checkpoint_exclude_scopes", flags.exclude_scopes,
-               "Name prefixes of variables that are not read from --checkpoint_path.")
-      ->transform(without_blanks, "", "");
-  line.AddList("trainable_scopes", flags.trainable_scopes,
-               "Name prefixes (regular expressions) of variables that are trained; empty: all.")
-      ->transform(without_blanks, "", "");
-  line.AddBool("ignore_missing_vars", flags.ignore_missing_vars,
-               "Initialize variables that --checkpoint_path lacks, instead of failing.");
+  line.Add("checkpoint_exclude_scopes", flags.exclude_scopes,
+           "Name prefixes of variables that are not read from --checkpoint_path.");
+  line.Add("trainable_scopes", flags.trainable_scopes,
+           "Name prefixes (regular expressions) of variables that are trained; empty: all.");
+  line.Add("ignore_missing_vars", flags.ignore_missing_vars,
+           "Initialize variables that --checkpoint_path lacks, instead of failing.");
 }
 
 void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
@@ -126,8 +121,8 @@ void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
            "Split that is evaluated; empty: the one that is not trained on.");
   line.AddPositive("eval_batch_size", flags.batch_size,
                    "Images that are evaluated at a time on each host.");
-  line.AddBool("keep_best", flags.keep_best,
-               "Keep the weights with the best accuracy in train_dir/best.");
+  line.Add("keep_best", flags.keep_best,
+           "Keep the weights with the best accuracy in train_dir/best.");
 }
 
 }  // namespace
