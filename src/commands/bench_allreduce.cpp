@@ -65,7 +65,7 @@ void PrintTable(const std::vector<collectives::AllReduceSample>& samples) {
 }  // namespace
 
 int BenchAllreduce(const Arguments& arguments) {
-  MachineFlags machine;
+  MachineConfig machine;
   collectives::BenchOptions options;
   bool json = false;
   CommandLine line(
@@ -85,7 +85,7 @@ int BenchAllreduce(const Arguments& arguments) {
   if (!line.Parse(arguments)) return 0;
   if (options.sizes.empty())
     throw UsageError("[flags] --sizes: got none, want a comma list of message sizes in bytes");
-  options.algorithm = machine.all_reduce;
+  options.algorithm = machine.communicator.all_reduce;
   return RunAsRank(machine, [&](RankContext& context) {
     const auto samples = Measure(context, options);
     if (!context.is_chief()) return 0;

@@ -36,9 +36,9 @@ constexpr double kDeadlineSeconds = 5;  // how long it waits for other ranks
 constexpr double kDataSeconds = 3;      // how long it reads shards
 
 struct DoctorFlags {
-  DatasetFlags dataset{.dataset_name = "", .dataset_split_name = "train"};
+  DataConfig dataset = MakeDataConfig("", "train");
   std::string train_dir;
-  MachineFlags machine;
+  MachineConfig machine;
   bool json = false;
 };
 
@@ -150,7 +150,7 @@ Report CheckMachine(const DoctorFlags& flags, int local_ranks) {
                      launch::CheckInterfaces(),
                      launch::JudgeGpu(gpus),
                      CheckNccl(gpus)};
-  if (flags.dataset.dataset_dir.empty()) {
+  if (flags.dataset.pipeline.dataset_dir.empty()) {
     report.findings.push_back(
         {"data", FindingStatus::kSkipped, "--dataset_dir and --dataset_name were not given", ""});
   } else {
@@ -210,7 +210,7 @@ int Finish(const std::vector<Report>& reports, bool json) {
 
 // Returns the context of this rank. If the ranks cannot connect, adds that as a finding and returns
 // nullptr.
-std::unique_ptr<RankContext> TryMakeRankContext(const MachineFlags& flags,
+std::unique_ptr<RankContext> TryMakeRankContext(const MachineConfig& flags,
                                                 std::vector<Finding>& findings) {
   try {
     auto context = std::make_unique<RankContext>(flags);
@@ -242,7 +242,7 @@ int Doctor(const Arguments& arguments) {
   line.Add("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   flags.machine.is_training = true;  // checks what a training would check
-  flags.machine.collective_timeout = kDeadlineSeconds;
+  flags.machine.communicator.deadline_seconds = kDeadlineSeconds;
 
   std::vector<Finding> shared;  // findings about the job as a whole
   const std::unique_ptr<RankContext> context = TryMakeRankContext(flags.machine, shared);

@@ -6,6 +6,7 @@
 #include "src/backend/backend.h"
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
+#include "src/commands/flags/flags.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/plan/recompute.h"
 #include "src/graph/precision.h"
@@ -104,7 +105,7 @@ int ModelList(const Arguments& arguments) {
 
 int ModelSummary(const Arguments& arguments) {
   std::string name;
-  std::string precision = "fp32";
+  Precision precision = Precision::kFp32;
   nets::ModelOptions options{.batch_size = 1};
   CommandLine line("carole model summary",
                    "Prints layers, shapes, parameters, operations and memory of a net.",
@@ -123,8 +124,7 @@ int ModelSummary(const Arguments& arguments) {
   line.AddPositive("num_classes", options.num_classes,
                    "Number of classes; by default the net's own number.", kBasic)
       .HideDefault();
-  line.Add("precision", precision, "Type of activations.", kBasic)
-      .OneOf({"fp32", "bf16", "fp16", "tf32"});
+  AddPrecisionFlag(line, precision, "Type of activations.");
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);
@@ -135,7 +135,7 @@ int ModelSummary(const Arguments& arguments) {
   fmt::print("{} trainable parameters, {} running statistics, {:.3f} Gflop forward\n",
              summary.parameters.trainable, summary.parameters.statistics,
              static_cast<double>(summary.flops) / kGiga);
-  PrintTraining(net, options, summary, ParsePrecision(precision));
+  PrintTraining(net, options, summary, precision);
   return 0;
 }
 

@@ -21,6 +21,7 @@ struct Values {
   int64_t batch_size = 32;
   int threads = 0;
   double rate = 0.01;
+  double share = 0.5;
   double max_time = 0;
   bool sync = true;
   std::string name = "lenet";
@@ -35,6 +36,7 @@ class CommandLineTest : public ::testing::Test {
     line_.AddPositive("batch_size,batch", values_.batch_size, "Images.");
     line_.Add("threads", values_.threads, "Threads.").Between(0, 4096);
     line_.Add("rate", values_.rate, "Rate.");
+    line_.Add("share", values_.share, "Share.").Between(0, 1);
     line_.Add("max_time", values_.max_time, "Seconds.").AllowTimeUnits().NonNegative();
     line_.Add("sync", values_.sync, "Whether to wait.");
     line_.Add("name", values_.name, "Name.");
@@ -116,6 +118,7 @@ TEST_F(CommandLineTest, RefusesWhatAFlagDoesNotAllow) {
         {"--batch_size=1e3", "got 1e3, want a whole number above 0"},
         {"--threads=4097", "got 4097, want 0 to 4096"},
         {"--threads=-1", "got -1, want 0 to 4096"},
+        {"--share=1.5", "got 1.5, want 0 to 1"},
         {"--threads=+", "got +, want 0 to 4096"},
         {"--rate=1e999", "got 1e999, want a number"},
         {"--rate=-inf", "got -inf, want a finite number"},

@@ -116,6 +116,26 @@ Flag& Flag::AllowTimeUnits() {
   return *this;
 }
 
+Flag& Flag::SetType(Type type) {
+  type_ = type;
+  return *this;
+}
+
+Flag& Flag::SetGroup(const std::string& group) {
+  group_ = group;
+  return *this;
+}
+
+Flag& Flag::SetLevel(HelpLevel level) {
+  level_ = level;
+  return *this;
+}
+
+Flag& Flag::MakePositional() {
+  is_positional_ = true;
+  return *this;
+}
+
 bool Flag::is_in_range(double number) const {
   if (low_ && (above_low_ ? number <= *low_ : number < *low_)) return false;
   return !high_ || number <= *high_;

@@ -106,7 +106,9 @@ class Flag {
     for (const auto& [name, choice] : choices) choices_.push_back(name);
     read_ = [&value, choices](const std::string& text) -> std::optional<std::string> {
       for (const auto& [name, choice] : choices) {
-        if (name == text) return value = choice, std::nullopt;
+        if (name != text) continue;
+        value = choice;
+        return std::nullopt;
       }
       return "";
     };
@@ -119,10 +121,10 @@ class Flag {
     return *this;
   }
 
-  Flag& SetType(Type type) { return type_ = type, *this; }
-  Flag& SetGroup(std::string group) { return group_ = std::move(group), *this; }
-  Flag& SetLevel(HelpLevel level) { return level_ = level, *this; }
-  Flag& MakePositional() { return is_positional_ = true, *this; }
+  Flag& SetType(Type type);
+  Flag& SetGroup(const std::string& group);
+  Flag& SetLevel(HelpLevel level);
+  Flag& MakePositional();
 
   // Stores the value. Returns "" or an error: "got X, want Y".
   std::string Assign(const std::string& text);

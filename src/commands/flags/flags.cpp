@@ -1,5 +1,8 @@
 #include "src/commands/flags/flags.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "io/datasets/datasets.h"
 #include "src/core/text/join_names.h"
@@ -11,58 +14,101 @@ std::string ValidateWeightsName(const std::string& name) {
   return name + ": Keras expects another layout in *.weights.h5; want NAME.h5";
 }
 
+namespace {
+
+const std::vector<std::pair<std::string, io::DctMethod>> kDctMethods = {
+    {"INTEGER_FAST", io::DctMethod::kIntegerFast},
+    {"INTEGER_ACCURATE", io::DctMethod::kIntegerAccurate}};
+
+}  // namespace
+
 io::DctMethod ParseDctMethod(const std::string& name) {
-  return name == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate : io::DctMethod::kIntegerFast;
+  for (const auto& [known, method] : kDctMethods) {
+    if (known == name) return method;
+  }
+  return io::DctMethod::kIntegerFast;
 }
 
-void AddDatasetFlags(CommandLine& line, DatasetFlags& flags, DatasetDir dataset_dir) {
+std::string Name(io::DctMethod method) {
+  const auto found =
+      std::ranges::find(kDctMethods, method, &std::pair<std::string, io::DctMethod>::second);
+  return found->first;
+}
+
+DataConfig MakeDataConfig(const std::string& dataset_name, const std::string& split) {
+  DataConfig config{.dataset_name = dataset_name};
+  config.pipeline.split = split;
+  return config;
+}
+
+void AddPixelFlags(CommandLine& line, DataConfig& config) {
+  line.Add("labels_offset", config.pipeline.labels_offset,
+           "Number subtracted from every label and from the number of classes.")
+      .Between(-1'000'000, 1'000'000);
+  line.Add("preprocessing_name", config.preprocessing_name,
+           "Net whose preprocessing is used; empty: that of --model_name.");
+  line.Add("use_grayscale", config.use_grayscale,
+           "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
+           "distortion.");
+}
+
+void AddDatasetFlags(CommandLine& line, DataConfig& config, DatasetDir dataset_dir) {
+  io::PipelineOptions& pipeline = config.pipeline;
   line.Group("Data");
-  line.Add("dataset_name", flags.dataset_name,
+  line.Add("dataset_name", config.dataset_name,
            "Data set to read. " + OneOf(JoinNames(io::kDatasets)), HelpLevel::kBasic);
-  line.Add("dataset_split_name", flags.dataset_split_name,
-           "Split to read, such as train or validation.", HelpLevel::kBasic);
-  line.AddPath("dataset_dir,data_dir", flags.dataset_dir,
+  line.Add("dataset_split_name", pipeline.split, "Split to read, such as train or validation.",
+           HelpLevel::kBasic);
+  line.AddPath("dataset_dir,data_dir", pipeline.dataset_dir,
                "Folder of the TFRecords, or a comma list of folders, files and globs; for MNIST "
                "also a folder of the raw files.",
                HelpLevel::kBasic);
   if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
-  line.Add("labels_offset", flags.labels_offset,
-           "Number subtracted from every label and from the number of classes.")
-      .Between(-1'000'000, 1'000'000);
-  line.Add("preprocessing_name", flags.preprocessing_name,
-           "Net whose preprocessing is used; empty: that of --model_name.");
-  line.Add("use_grayscale", flags.use_grayscale,
-           "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
-           "distortion.");
-  line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
+  AddPixelFlags(line, config);
+  line.Add("num_preprocessing_threads", config.num_preprocessing_threads,
            "Threads per rank that decode images, at most the rank's cores; 0: the cores that "
            "--threads leaves free, or all cores if it leaves none.")
       .Between(0, 1024);
-  line.AddPath("work_dir", flags.work_dir,
+  line.AddPath("work_dir", pipeline.work_dir,
                "Folder for the index of records if --dataset_dir is read-only, and for TFRecords "
                "that are made from MNIST's raw files.");
-  line.Add("dct_method", flags.dct_method,
-           "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.")
-      .OneOf({"INTEGER_FAST", "INTEGER_ACCURATE"});
-  line.Add("jpeg_decoder", flags.jpeg_decoder,
-           "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
-           "training and changes pixels by a few levels; the CPU decodes all other images.")
-      .OneOf({"cpu", "nvjpeg"});
-  line.Add("dct_scaling", flags.dct_scaling,
+  line.AddChoice("dct_method", pipeline.dct_method, kDctMethods,
+                 "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.");
+  line.AddChoice<bool>(
+      "jpeg_decoder", config.use_nvjpeg, {{"cpu", false}, {"nvjpeg", true}},
+      "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
+      "training and changes pixels by a few levels; the CPU decodes all other images.");
+  line.Add("dct_scaling", pipeline.dct_scaling,
            "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
            "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
-  line.AddNonNegative("max_bad_records", flags.max_bad_records,
+  line.AddNonNegative("max_bad_records", pipeline.max_bad_records,
                       "Damaged records per epoch, over all ranks, that are skipped with a "
                       "warning; 0: the first one ends the run.");
 }
 
-void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_name) {
+void AddNetFlags(CommandLine& line, NetConfig& config, const std::string& size_name) {
   line.Group("Net");
-  line.Add("model_name", flags.model_name, "Net; `carole model list` shows all nets.",
+  line.Add("model_name", config.model_name, "Net; `carole model list` shows all nets.",
            HelpLevel::kBasic);
-  line.Add(size_name, flags.image_size, "Image height and width in pixels; 0: the net's own.",
-           HelpLevel::kBasic)
+  line.Add(size_name, config.model.image_size,
+           "Image height and width in pixels; 0: the net's own.", HelpLevel::kBasic)
       .Between(0, 1 << 14);
+}
+
+void AddCheckpointFlags(CommandLine& line, CheckpointConfig& config) {
+  line.Group("Checkpoint");
+  line.AddPath("checkpoint_path", config.path,
+               "Checkpoint: a file (with or without .h5), a TensorFlow prefix, or a folder, whose "
+               "newest intact checkpoint is used.",
+               HelpLevel::kBasic);
+  line.AddPath("train_dir,output_dir", config.train_dir,
+               "Same as --checkpoint_path; counts if that is not given.");
+  line.Add("moving_average_decay", config.moving_average_decay,
+           "Use the moving averages of the variables unless this is 0.");
+}
+
+void ResolveCheckpoint(const CommandLine& line, CheckpointConfig& config) {
+  if (line.IsGiven("train_dir") && !line.IsGiven("checkpoint_path")) config.path = config.train_dir;
 }
 
 void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {
@@ -115,39 +161,45 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
   line.Add("warmup_epochs", o.warmup_epochs, "Epochs of linear warm-up of the learning rate.");
 }
 
-void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
+void AddPrecisionFlag(CommandLine& line, Precision& precision, const std::string& help) {
+  std::vector<std::pair<std::string, Precision>> choices;
+  for (const Precision p : {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kTf32})
+    choices.emplace_back(carole::Name(p), p);
+  line.AddChoice("precision", precision, choices, help, HelpLevel::kBasic);
+}
+
+void AddMachineFlags(CommandLine& line, MachineConfig& config) {
   line.Group("Ranks and devices");
-  line.Add("backend", flags.backend, "Library that computes; auto: cuda if a GPU works.",
+  line.Add("backend", config.backend, "Library that computes; auto: cuda if a GPU works.",
            HelpLevel::kBasic)
       .OneOf({"auto", "cuda", "onednn", "reference"});
-  line.Add("threads", flags.threads, "Threads per rank; 0: its share of the cores.",
+  line.Add("threads", config.threads, "Threads per rank; 0: its share of the cores.",
            HelpLevel::kBasic)
       .Between(0, 4096);
-  line.Add("precision", flags.precision,
-           "Type of activations and products, if the device has it; weights stay fp32.",
-           HelpLevel::kBasic)
-      .OneOf({"fp32", "bf16", "fp16", "tf32"});
-  line.Add("winograd", flags.winograd,
+  AddPrecisionFlag(line, config.precision,
+                   "Type of activations and products, if the device has it; weights stay fp32.");
+  line.Add("winograd", config.winograd,
            "On CPUs, use Winograd's algorithm for 3x3 convolutions that it makes faster; its "
            "error is 1e-6 instead of 2e-7, too large for the deep vgg_416, which never uses it.");
-  line.Add("autotune", flags.autotune,
+  line.Add("autotune", config.autotune,
            "On GPUs, time cuDNN's plans for each new convolution and keep the fastest in "
            "$XDG_CACHE_HOME/carole/plans (by default below ~/.cache).");
 }
 
-void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
+void AddCollectiveFlags(CommandLine& line, MachineConfig& config) {
+  collectives::CommunicatorOptions& communicator = config.communicator;
   line.Group("Ranks and devices");
-  line.Add("all_reduce", flags.all_reduce,
+  line.Add("all_reduce", communicator.all_reduce,
            "Algorithm of all-reduce; auto: between hosts it is measured once and kept in "
            "$XDG_CACHE_HOME/carole/all_reduce (by default below ~/.cache). " +
                OneOf("auto, " + JoinNames(collectives::kAllReduce)));
-  line.Add("wire_dtype", flags.wire_dtype,
+  line.Add("wire_dtype", communicator.wire_dtype,
            "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.")
       .OneOf({"fp32", "bf16"});
-  line.AddPositive("collective_timeout", flags.collective_timeout,
+  line.AddPositive("collective_timeout", communicator.deadline_seconds,
                    "Seconds after which a rank that does not arrive or stops sending ends the "
                    "job.");
-  line.AddNonNegative("bucket_mb", flags.bucket_mb,
+  line.AddNonNegative("bucket_mb", config.bucket_mb,
                       "Size of a gradient bucket in MiB; 0: chosen automatically.");
 }
 

@@ -38,13 +38,10 @@ namespace {
 constexpr int kSignaled = 128;  // the exit code after a signal is this plus the signal's number
 std::optional<ExitCode> exit_meaning;
 
-std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& flags) {
-  const collectives::CommunicatorOptions options{
-      .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
-      .deadline_seconds = flags.collective_timeout,
-      .all_reduce = flags.all_reduce,
-      .choices_path = TuningCache::DefaultPath("all_reduce"),
-      .wire_dtype = flags.wire_dtype};
+std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineConfig& flags) {
+  collectives::CommunicatorOptions options = flags.communicator;
+  options.warn_seconds = std::min(options.warn_seconds, options.deadline_seconds / 2);
+  options.choices_path = TuningCache::DefaultPath("all_reduce");
   return collectives::MakeMpiCommunicator(options);
 }
 
@@ -128,7 +125,7 @@ bool IsFast(const BackendEntry& entry) {
   return !is_slow;
 }
 
-std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
+std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
                                      collectives::Communicator& communicator) {
   const std::string& name = flags.backend;
   const bool is_auto = name == "auto";
@@ -195,10 +192,10 @@ void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
 
 }  // namespace
 
-RankContext::RankContext(const MachineFlags& flags)
-    : collective_timeout_(flags.collective_timeout), wire_dtype_(flags.wire_dtype) {
+RankContext::RankContext(const MachineConfig& flags)
+    : collective_timeout_(flags.communicator.deadline_seconds),
+      wire_dtype_(flags.communicator.wire_dtype) {
   FlushDenormals();
-  const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size(), flags.is_training);
   SetLogRank(rank(), size());
@@ -210,15 +207,14 @@ RankContext::RankContext(const MachineFlags& flags)
   cores_ = share.cores;
   hyperthreads_ = share.hyperthreads;
   const int threads = SetOpenMpThreads(flags.threads > 0 ? flags.threads : cores_);
-  MakeBackendOnAllRanks(flags, threads, precision);
+  MakeBackendOnAllRanks(flags, threads);
 }
 
-void RankContext::MakeBackendOnAllRanks(const MachineFlags& flags, int threads,
-                                        Precision precision) {
+void RankContext::MakeBackendOnAllRanks(const MachineConfig& flags, int threads) {
   std::exception_ptr problem;
   try {
     backend_ = MakeBackend(flags, threads, *communicator_);
-    backend_->SetPrecision(precision);
+    backend_->SetPrecision(flags.precision);
     if (!flags.winograd) backend_->UseWinograd(Winograd::kNever);
   } catch (const Error&) {
     problem = std::current_exception();
@@ -242,7 +238,7 @@ void RankContext::ConnectDevices() const {
                        collective_timeout_);
 }
 
-int RunAsRank(const MachineFlags& flags, const std::function<int(RankContext&)>& body) {
+int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body) {
   RankContext context(flags);
   try {
     return body(context);

@@ -19,7 +19,7 @@ class RankContext {
   // Connects the ranks and makes the backend. Without mpirun or srun this is a job of one rank, and
   // MPI is not started. Collective. Throws ConfigError if the environment or the flags make no
   // sense or a rank lacks its device, CommError if ranks cannot connect.
-  explicit RankContext(const MachineFlags& flags);
+  explicit RankContext(const MachineConfig& flags);
 
   collectives::Communicator& communicator() const { return *communicator_; }
   const Backend& backend() const { return *backend_; }
@@ -34,7 +34,7 @@ class RankContext {
 
  private:
   // Makes the backend; fails on all ranks if it fails on one. Collective.
-  void MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision);
+  void MakeBackendOnAllRanks(const MachineConfig& flags, int threads);
 
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
@@ -62,7 +62,7 @@ DeviceOwned<T> MakeDeviceOwned(const RankContext& context, Arguments&&... argume
 
 // Runs `body` as one rank of a job and returns its result. If a rank throws, the error is reported
 // and the whole job is aborted.
-int RunAsRank(const MachineFlags& flags, const std::function<int(RankContext&)>& body);
+int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body);
 
 // Logs the error and returns its exit code.
 int LogFailure(const std::exception_ptr& error);
