@@ -58,7 +58,9 @@ ValueId AddImages(Graph& g, const ModelOptions& o) {
 
 void AddLosses(Model& model, const ModelOptions& o) {
   Graph& g = *model.graph;
-  const ValueId labels = g.AddInput("labels", {o.batch_size}, DType::kI32);
+  const ValueId labels = o.soft_labels
+                             ? g.AddInput("labels", {o.batch_size, o.num_classes}, o.compute)
+                             : g.AddInput("labels", {o.batch_size}, DType::kI32);
   const ValueId weights = g.AddInput("weights", {o.batch_size}, o.compute);
   auto add = [&](const char* name, ValueId logits, double scale) {
     g.SetScope(name);

@@ -39,7 +39,7 @@
 // kDropout                 x                                               y
 // kDropoutBackward         dy                                              dx
 // kSoftmax                 x (N,K)                                         y
-// kSoftmaxCrossEntropy     logits (N,K), labels (N) int32, weights (N)     loss (), dlogits
+// kSoftmaxCrossEntropy     logits (N,K), labels (N) or (N,K), weights (N)   loss (), dlogits
 // kConcat                  x_0 (N,C_0,H,W), x_1 (N,C_1,H,W), …             y (N,sum C_i,H,W)
 // kSlice                   x                                               y: a range of the channels of x
 // kPad2d                   x                                               y
@@ -261,7 +261,7 @@ struct NormalizeAttributes {
 };
 
 // loss = scale * sum_n weights[n] * cross_entropy(softmax(logits[n]), t[n]), with
-// t[n] = onehot(labels[n]) * (1 - smoothing) + smoothing / K.
+// t[n] = l[n] * (1 - smoothing) + smoothing / K. Here l[n] is onehot(labels[n]) or soft labels.
 // dlogits = d loss / d logits, computed in the same pass. Rows with weight 0 are not read; their
 // dlogits are 0.
 struct SoftmaxCrossEntropyAttributes {

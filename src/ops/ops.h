@@ -74,7 +74,8 @@ ValueId Reshape(Graph& graph, ValueId x, const Shape& shape);
 // x (N,K) -> probabilities (N,K). Has no gradient, because predictions are not part of the loss.
 ValueId Softmax(Graph& graph, ValueId x);
 
-// logits (N,K), labels (N) int32, weights (N) -> the loss, a scalar
+// logits (N,K), labels (N) int32 or soft labels (N,K), weights (N) -> the loss, a scalar. Soft
+// labels have the type of the logits, and each row sums to 1.
 ValueId SoftmaxCrossEntropy(Graph& graph, ValueId logits, ValueId labels, ValueId weights,
                             const SoftmaxCrossEntropyAttributes& attributes);
 

@@ -21,7 +21,8 @@ ValueId Softmax(Graph& g, ValueId x) {
 ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId weights,
                             const SoftmaxCrossEntropyAttributes& attributes) {
   const Shape rows{g.shape(logits)[0]};
-  CAROLE_CHECK_EQ(g.shape(labels), rows, "{}: labels", g.scope());
+  const Shape& shape = g.shape(labels);
+  CAROLE_CHECK_EQ(shape, shape.rank() == 1 ? rows : g.shape(logits), "{}: labels", g.scope());
   CAROLE_CHECK_EQ(g.shape(weights), rows, "{}: weights", g.scope());
   return g
       .AddNode({.kind = OpKind::kSoftmaxCrossEntropy,

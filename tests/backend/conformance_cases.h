@@ -397,6 +397,9 @@ inline void AddLosses(std::vector<ConformanceCase>& cases) {
   cases.push_back({"cross_entropy", CrossEntropySpec(6, 10, {.scale = 0.25}), 10});
   cases.push_back({"cross_entropy_smoothed",
                    CrossEntropySpec(4, 1000, {.smoothing = 0.1, .scale = 0.5}), 1000});
+  cases.push_back({"cross_entropy_soft", SoftCrossEntropySpec(6, 10, {.scale = 0.25}), 10});
+  cases.push_back({"cross_entropy_soft_smoothed",
+                   SoftCrossEntropySpec(4, 1000, {.smoothing = 0.1, .scale = 0.5}), 1000});
 }
 
 inline void AddCopies(std::vector<ConformanceCase>& cases) {

@@ -165,9 +165,18 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
       break;
     case OpKind::kSoftmaxCrossEntropy: {
       const int64_t k = c.spec.inputs[0].shape[1];
-      for (size_t i = 0; i < inputs[1].size(); ++i) {
+      const bool is_soft = c.spec.inputs[1].shape.rank() == 2;
+      if (is_soft) std::ranges::fill(inputs[1], 0);
+      for (size_t i = 0; i < inputs[2].size(); ++i) {
         inputs[2][i] = i % 3 == 1 ? 0 : 1 + 0.5 * (i % 2);
-        inputs[1][i] = i % 3 == 1 ? -1 : static_cast<double>(7 * i % k);
+        if (!is_soft) {
+          inputs[1][i] = i % 3 == 1 ? -1 : static_cast<double>(7 * i % k);
+        } else if (i % 3 == 1) {
+          inputs[1][i * k] = NAN;
+        } else {  // 0.75 for one class, 0.25 for another
+          inputs[1][i * k + 7 * i % k] = 0.75;
+          inputs[1][i * k + (7 * i + 3) % k] = 0.25;
+        }
       }
       break;
     }

@@ -94,5 +94,12 @@ TEST(Gradient, SoftmaxCrossEntropy) {
   ExpectGradientOf("dlogits", spec, in, 0, {1.0}, RunInDouble(spec, in)[1]);
 }
 
+TEST(Gradient, SoftmaxCrossEntropyOfSoftLabels) {
+  const OpSpec spec = SoftCrossEntropySpec(3, 4, {.smoothing = 0.1, .scale = 0.25});
+  const Elements soft = {0.5, 0.25, 0, 0.25, 0, 0, 1, 0, 0.1, 0.2, 0.3, 0.4};
+  const std::vector<Elements> in = {RandomElements(12, 1), soft, {1, 0, 2}};
+  ExpectGradientOf("dlogits", spec, in, 0, {1.0}, RunInDouble(spec, in)[1]);
+}
+
 }  // namespace
 }  // namespace carole::testing

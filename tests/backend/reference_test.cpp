@@ -348,6 +348,33 @@ TEST(Reference, SoftmaxCrossEntropy) {
   ExpectElements(smooth[1], {0.25 - 0.1, 0.75 - 0.9, 0, 0});
 }
 
+// p = 1/4, 3/4 and t = 0.4, 0.6, without smoothing and with 0.5.
+TEST(Reference, SoftmaxCrossEntropyOfSoftLabels) {
+  const Elements logits = {0, std::log(3.0), 5, 6}, soft = {0.4, 0.6, NAN, NAN};
+  const auto out = Outputs(SoftCrossEntropySpec(2, 2, {.scale = 0.5}), {logits, soft, {2, 0}});
+  ExpectElements(out[0], {0.4 * std::log(4) + 0.6 * std::log(4.0 / 3)});
+  ExpectElements(out[1], {0.25 - 0.4, 0.75 - 0.6, 0, 0});
+  const auto smooth =
+      Outputs(SoftCrossEntropySpec(2, 2, {.smoothing = 0.5}), {logits, soft, {1, 0}});
+  ExpectElements(smooth[0], {0.45 * std::log(4) + 0.55 * std::log(4.0 / 3)});
+  ExpectElements(smooth[1], {0.25 - 0.45, 0.75 - 0.55, 0, 0});
+}
+
+TEST(Reference, OneHotSoftLabelsGiveTheBitsOfLabels) {
+  for (const double smoothing : {0.0, 0.1}) {
+    const Elements logits = RandomElements(15, 3);
+    const Elements labels = {4, 0, 2}, weights = {1, 0.5, 2};
+    Elements soft(15, 0);
+    for (size_t row = 0; row < labels.size(); ++row)
+      soft[row * 5 + static_cast<size_t>(labels[row])] = 1;
+    const auto hard =
+        Outputs(CrossEntropySpec(3, 5, {.smoothing = smoothing}), {logits, labels, weights});
+    EXPECT_EQ(
+        Outputs(SoftCrossEntropySpec(3, 5, {.smoothing = smoothing}), {logits, soft, weights}),
+        hard);
+  }
+}
+
 TEST(Reference, NamesALabelOutOfRange) {
   EXPECT_THAT(TextOf<InternalError>([] {
                 Outputs(CrossEntropySpec(1, 2, {}), {{0, 0}, {2}, {1}});

@@ -91,7 +91,9 @@ TEST(OpShapes, MismatchesAreInternalErrors) {
   expect([](Fixture& f) { ops::Dropout(f.g, f.x, {.keep = 0}); },
          "dropout with keep probability 0");
   expect([](Fixture& f) { ops::SoftmaxCrossEntropy(f.g, f.m, f.m, f.m, {}); },
-         "labels: got [2,6], want [2]");
+         "weights: got [2,6], want [2]");
+  expect([](Fixture& f) { ops::SoftmaxCrossEntropy(f.g, f.m, f.x, f.m, {}); },
+         "labels: got [2,4,5,7], want [2,6]");
   expect(
       [](Fixture& f) {
         const ValueId c = f.s.Weight("c", {4}), wrong = f.s.Weight("wrong", {5});

@@ -255,6 +255,13 @@ inline OpSpec CrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAt
           {PlainSpec({}), PlainSpec({n, k})}};
 }
 
+// The same with soft labels.
+inline OpSpec SoftCrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAttributes& a) {
+  OpSpec spec = CrossEntropySpec(n, k, a);
+  spec.inputs[1] = PlainSpec({n, k});
+  return spec;
+}
+
 // Normally distributed numbers, rounded to fp32 so that fp32 and double use the same ones.
 inline std::vector<double> RandomElements(int64_t count, uint64_t seed) {
   Rng rng(seed, RngPurpose::kData);

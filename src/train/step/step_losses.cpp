@@ -8,6 +8,21 @@
 #include "src/core/error.h"
 
 namespace carole::train {
+namespace {
+
+template <typename T>
+int64_t Largest(std::span<const T> values) {
+  return std::ranges::max_element(values) - values.begin();
+}
+
+// The label of a row; of soft labels, the most probable one.
+int64_t LabelOf(const io::Batch& batch, int64_t row) {
+  if (batch.soft_labels.empty()) return batch.labels[row];
+  const size_t classes = batch.soft_labels.size() / batch.labels.size();
+  return Largest(batch.soft_labels.subspan(static_cast<size_t>(row) * classes, classes));
+}
+
+}  // namespace
 
 // The loss of the main head comes after those of auxiliary heads.
 ValueId StepLosses::LogitsOf(const Graph& graph) {
@@ -45,9 +60,9 @@ void StepLosses::BeginMicroBatch(const io::Batch& micro_batch, double scale) {
 
 void StepLosses::CountCorrect(const MicroBatchLosses& micro_batch, std::span<const double> logits) {
   for (int64_t row = 0; row < micro_batch.batch.valid; ++row) {
-    const auto first = logits.begin() + row * num_classes_;
-    correct_ +=
-        std::max_element(first, first + num_classes_) - first == micro_batch.batch.labels[row];
+    const std::span scores =
+        logits.subspan(static_cast<size_t>(row * num_classes_), static_cast<size_t>(num_classes_));
+    correct_ += Largest(scores) == LabelOf(micro_batch.batch, row);
   }
 }
 

@@ -1,5 +1,6 @@
 // The losses of a step: sums them over the micro-batches of a rank, then over all ranks. The same
-// all-reduce carries the number of correct predictions and the ranks' requests to stop or to save.
+// all-reduce carries the number of correct predictions (of the most
+// probable class, if labels are soft) and the ranks' requests to stop or to save.
 //
 //   losses.BeginStep();
 //   for each micro-batch {

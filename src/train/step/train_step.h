@@ -76,10 +76,10 @@ struct StepResult {
 class TrainStep {
  public:
   // `graph` holds the forward part and the losses. Its inputs are "images" (N,C,H,W), "labels" (N)
-  // and "weights" (N). The constructor fuses and differentiates it. Backend and communicator must
-  // outlive this. Collective: all ranks construct it together.
-  // Throws UsageError if options contradict each other, CommError if ranks have different plans,
-  // and ConfigError if the kernels of ranks use different layouts.
+  // or soft labels (N,K), and "weights" (N). The constructor fuses and differentiates it. Backend
+  // and communicator must outlive this. Collective: all ranks construct it together. Throws
+  // UsageError if options contradict each other, CommError if ranks have different plans, and
+  // ConfigError if the kernels of ranks use different layouts.
   TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
             collectives::Communicator& communicator, const StepOptions& options);
   TrainStep(const TrainStep&) = delete;

@@ -24,25 +24,35 @@ using ::testing::HasSubstr;
 constexpr StepInput kInput{.step = 0, .seed = 3, .learning_rate = 0.05};
 
 struct Outcome {
-  std::vector<double> losses;
+  std::vector<double> losses, accuracies;
   std::vector<double> weights;
 };
 
 // Trains LeNet with dropout for four steps on 22 samples; the last global batch of 8 is short.
-Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
+// `mixed`: see FormulaSource.
+Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype,
+                   std::optional<float> mixed = {}) {
   Outcome outcome;
   RunRanks(num_ranks, [&](Communicator& c) {
     const auto backend = MakeReferenceBackend(1);
-    nets::Model model = nets::BuildModel(
-        nets::FindNet("lenet"), {.batch_size = local_batch, .training = true, .compute = dtype});
+    nets::Model model = nets::BuildModel(nets::FindNet("lenet"), {.batch_size = local_batch,
+                                                                  .training = true,
+                                                                  .label_smoothing = 0.1,
+                                                                  .soft_labels = mixed.has_value(),
+                                                                  .compute = dtype});
     TrainStep step(std::move(model.graph), *backend, c, {.optimizer = "momentum"});
     step.store().Initialize(7);
-    FormulaSource source(
-        {.pixels = 28 * 28, .local_batch = local_batch, .rank = c.rank(), .size = c.size()});
+    FormulaSource source({.pixels = 28 * 28,
+                          .local_batch = local_batch,
+                          .rank = c.rank(),
+                          .size = c.size(),
+                          .mixed = mixed});
     for (int64_t s = 0; s < 4; ++s) {
       const StepResult result =
           step.Run(*source.Next(), {.step = s, .seed = 3, .learning_rate = 0.01});
-      if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
+      if (c.rank() != 0) continue;
+      outcome.losses.push_back(result.total_loss);
+      outcome.accuracies.push_back(result.accuracy);
     }
     if (c.rank() == 0) outcome.weights = AllWeights(step.store());
   });
@@ -56,6 +66,35 @@ TEST(TrainStepTest, AnyNumberOfRanksComputesTheSameInDouble) {
     EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-11);
     EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-12);
   }
+}
+
+TEST(TrainStepTest, AnyNumberOfRanksComputesTheSameWithSoftLabels) {
+  const Outcome one = TrainLeNet(1, 8, DType::kF64, 0.375f), hard = TrainLeNet(1, 8, DType::kF64);
+  EXPECT_GT(LargestDifference(one.losses, hard.losses), 1e-3);
+  for (int num_ranks : {2, 4}) {
+    const Outcome many = TrainLeNet(num_ranks, 8 / num_ranks, DType::kF64, 0.375f);
+    EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-11);
+    EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-12);
+    EXPECT_LT(LargestDifference(one.accuracies, many.accuracies), 1e-12);
+  }
+}
+
+TEST(TrainStepTest, OneHotSoftLabelsGiveTheBitsOfLabels) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const Outcome hard = TrainLeNet(2, 4, dtype), soft = TrainLeNet(2, 4, dtype, 0.0f);
+    EXPECT_EQ(hard.losses, soft.losses);
+    EXPECT_EQ(hard.weights, soft.weights);
+    EXPECT_EQ(hard.accuracies, soft.accuracies);
+  }
+}
+
+// Labels of 0.25 for one class and 0.75 for another: the second is the prediction that counts.
+TEST(TrainStepTest, AccuracyUsesTheLargestSoftLabel) {
+  const Outcome hard = TrainLeNet(1, 8, DType::kF64, 0.0f);
+  const Outcome other = TrainLeNet(1, 8, DType::kF64, 1.0f);
+  EXPECT_NE(hard.accuracies, other.accuracies);
+  EXPECT_EQ(TrainLeNet(1, 8, DType::kF64, 0.25f).accuracies[0], hard.accuracies[0]);
+  EXPECT_EQ(TrainLeNet(1, 8, DType::kF64, 0.75f).accuracies[0], other.accuracies[0]);
 }
 
 TEST(TrainStepTest, TwoRanksComputeTheSameInFloat) {
