@@ -73,6 +73,7 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
       preprocess_(options.training ? options.preprocessing->train : options.preprocessing->eval),
       want_boxes_(options.use_bounding_boxes && options.training &&
                   options.preprocessing->uses_boxes),
+      deviation_(DeviationOf(*options.preprocessing)),
       channels_(options.channels == 1 ? options.dataset->channels : options.channels),
       index_(std::move(index)) {
   RequireOpenFiles(index_.shards().size());
@@ -125,6 +126,15 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
                 .rng = &rng,
                 .boxes = boxes,
                 .fast_mode = options_.fast_mode});
+    for (const auto& [name, augmentation] : options_.augmentations.images) {
+      Rng own = AugmentationRng(options_.seed, name, epoch, record);
+      augmentation->Apply({.values = image,
+                           .height = options_.height,
+                           .width = options_.width,
+                           .channels = options_.channels,
+                           .deviation = deviation_,
+                           .rng = own});
+    }
     const int64_t decode_ns = (scratch.image.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
     counters.augment_ns.fetch_add(watch.LapTime().count() - decode_ns, std::memory_order_relaxed);

@@ -71,6 +71,11 @@ const Normalization& NormalizationOf(const PreprocessingEntry& entry) {
       entry.name));
 }
 
+float DeviationOf(const PreprocessingEntry& entry) {
+  constexpr float kImagenetDeviation = 57.6f;  // of pixels, over all three channels
+  return entry.normalization ? kImagenetDeviation * entry.normalization->multiply : 1;
+}
+
 void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
               std::span<uint8_t> pixels) {
   if (entry.normalization)

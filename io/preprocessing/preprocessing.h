@@ -132,6 +132,9 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name);
 // UsageError if this preprocessing standardizes each image instead.
 const Normalization& NormalizationOf(const PreprocessingEntry& entry);
 
+// Returns the standard deviation that the values of photos have after this preprocessing.
+float DeviationOf(const PreprocessingEntry& entry);
+
 // Converts preprocessed values back to pixels, rounded and clipped to 0..255. Both spans have shape
 // (height, width, channels). If the image was standardized, its smallest value becomes 0 and its
 // largest 255.

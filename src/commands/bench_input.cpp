@@ -195,9 +195,8 @@ int Run(const BenchFlags& flags, RankContext& context) {
   io::PipelineOptions options =
       MakePipelineOptions(flags.dataset, input, context, flags.batch_size);
   if (flags.threads > 0) options.threads = flags.threads;
-  options.training = !flags.eval;
-  if (options.training) options.dtype = input.training_dtype();
   options.shuffle = options.repeat = true;
+  if (!flags.eval) SetTraining(input, options);
   const std::vector<std::string> jpegs =
       LoadJpegs(flags.dataset, std::min<int64_t>(512, flags.steps * flags.batch_size));
   const std::unique_ptr<io::BatchSource> source = io::MakePipeline(options);

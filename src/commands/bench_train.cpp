@@ -209,10 +209,8 @@ BenchInput MakeInput(const BenchFlags& flags, const RankContext& context, const 
     const NetInput data = ResolveNetInput(flags.net, flags.dataset);
     io::PipelineOptions options =
         MakePipelineOptions(flags.dataset, data, context, shape.local_batch());
-    options.training = options.shuffle = options.repeat = true;
-    options.dtype = data.training_dtype();
-    input.model = MakeModelOptions(data, shape.graph_batch);
-    input.model.normalize = data.normalize;
+    SetTraining(data, options);
+    input.model = MakeTrainingModelOptions(data, shape.graph_batch);
     input.source = io::MakePipeline(options);
   } else {
     const nets::NetEntry& net = nets::FindNet(flags.net.model_name);

@@ -34,11 +34,9 @@ namespace fs = std::filesystem;
 
 nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
                                int64_t local_batch) {
-  nets::ModelOptions options = MakeModelOptions(input, local_batch);
-  options.training = true;
+  nets::ModelOptions options = MakeTrainingModelOptions(input, local_batch);
   options.label_smoothing = flags.run.label_smoothing;
   options.keep_end_points = flags.monitoring.histograms;
-  options.normalize = input.normalize;
   return nets::BuildModel(*input.net, options);
 }
 
@@ -192,8 +190,7 @@ std::unique_ptr<io::BatchSource> MakeTrainingSource(const TrainFlags& flags, con
                                                     const RankContext& context, int64_t local_batch,
                                                     const train::RunState& start) {
   io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, context, local_batch);
-  options.dtype = input.training_dtype();
-  options.training = options.shuffle = options.repeat = true;
+  SetTraining(input, options);
   options.seed = start.seed;
   options.start_epoch = start.epoch;
   options.start_position = start.position;

@@ -1,5 +1,8 @@
 #include "src/commands/flags/flags.h"
 
+#include <type_traits>
+#include <variant>
+
 #include "collectives/algorithms/algorithms.h"
 #include "io/datasets/datasets.h"
 #include "src/core/text/join_names.h"
@@ -9,6 +12,24 @@ namespace carole::commands {
 std::string ValidateWeightsName(const std::string& name) {
   if (!name.ends_with(".weights.h5")) return "";
   return name + ": Keras expects another layout in *.weights.h5; want NAME.h5";
+}
+
+void AddSettings(CommandLine& line, const Settings& settings) {
+  for (const Setting& setting : settings) {
+    const std::string name(setting.name);
+    if (line.HasFlag(name)) continue;
+    std::string help(setting.help);
+    if (!setting.choices.empty()) help += " " + OneOf(JoinTexts(setting.choices));
+    std::visit(
+        [&](auto* value) {
+          if constexpr (std::is_same_v<decltype(value), bool*>) {
+            line.AddBool(name, *value, help);
+          } else {
+            line.Add(name, *value, help);
+          }
+        },
+        setting.value);
+  }
 }
 
 io::DctMethod ParseDctMethod(const std::string& name) {

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <string>
 
+#include "io/augmentation/augmentation.h"
 #include "io/image/image.h"
 #include "src/commands/cli/command_line.h"
+#include "src/core/settings.h"
 #include "src/optim/lr_schedule.h"
 #include "src/optim/optimizers.h"
 
@@ -34,11 +36,16 @@ struct DatasetFlags {
   bool fast_mode = true;
   bool use_bounding_boxes = false;
   std::string input_dtype = "auto";
+  io::Augmentations augmentations = io::AllAugmentations();  // with their settings
   int64_t shuffle_block_records = 0;
   int64_t max_bad_records = 0;
 };
 // Returns the method that --dct_method names, for an unknown name TensorFlow's default.
 io::DctMethod ParseDctMethod(const std::string& name);
+
+// Adds a flag for each setting, which is stored where the setting is. Settings of several objects
+// that have the same name are one flag.
+void AddSettings(CommandLine& line, const Settings& settings);
 
 // Whether a command can run without --dataset_dir; its help says so.
 enum class DatasetDir { kRequired, kOptional };

@@ -30,11 +30,19 @@ int ChooseNvjpegGpu(const RankContext& context) {
 
 // Returns how the net normalizes images that arrive as bytes, or nullopt if they arrive as fp32.
 std::optional<NormalizeAttributes> ChooseNormalize(const DatasetFlags& dataset,
-                                                   const io::PreprocessingEntry& preprocessing) {
-  const bool whole_pixels = preprocessing.has_integer_pixels && !dataset.use_grayscale;
+                                                   const io::PreprocessingEntry& preprocessing,
+                                                   const io::Augmentations& augmentations) {
+  const bool whole_pixels =
+      preprocessing.has_integer_pixels && !dataset.use_grayscale && augmentations.empty();
   const bool wanted =
       dataset.input_dtype == "auto" ? whole_pixels : dataset.input_dtype == Name(DType::kU8);
   if (!wanted) return std::nullopt;
+  if (!augmentations.batches.empty()) {
+    throw UsageError(
+        fmt::format("[flags] --input_dtype: images of bytes cannot be mixed ({}): got "
+                    "uint8, want fp32 or auto",
+                    augmentations.Describe()));
+  }
   const io::Normalization& n = io::NormalizationOf(preprocessing);
   return NormalizeAttributes{.subtract = n.subtract, .multiply = n.multiply};
 }
@@ -57,7 +65,8 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
   io::CheckPreprocessingSize(preprocessing, input.image_size, input.image_size);
-  input.normalize = ChooseNormalize(dataset, preprocessing);
+  input.augmentations = dataset.augmentations.Active();
+  input.normalize = ChooseNormalize(dataset, preprocessing, input.augmentations);
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
@@ -84,6 +93,7 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
            "Type of images that the net gets; uint8 sends a quarter of the bytes to a GPU but "
            "rounds resized and distorted pixels; auto: uint8 if that changes nothing.")
       ->check(CLI::IsMember({"auto", "fp32", "uint8"}));
+  AddSettings(line, flags.augmentations.settings());
   line.Add("shuffle_block_records", flags.shuffle_block_records,
            "For disks that seek slowly: shuffle blocks of this many records, then records within "
            "16 blocks; 0: shuffle all records.")
@@ -126,6 +136,12 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   return options;
 }
 
+void SetTraining(const NetInput& input, io::PipelineOptions& options) {
+  options.training = options.shuffle = options.repeat = true;
+  options.dtype = input.training_dtype();
+  options.augmentations = input.augmentations;
+}
+
 int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const RankContext& context) {
   const std::string& split = flags.dataset_split_name;
   io::RecordIndex index;
@@ -152,6 +168,14 @@ nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch) 
           .image_size = input.image_size,
           .channels = input.channels,
           .num_classes = input.num_classes};
+}
+
+nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local_batch) {
+  nets::ModelOptions options = MakeModelOptions(input, local_batch);
+  options.training = true;
+  options.normalize = input.normalize;
+  options.soft_labels = !input.augmentations.batches.empty();
+  return options;
 }
 
 int64_t DivideHostBatch(int64_t batch, const RankContext& context) {

@@ -17,8 +17,9 @@ struct NetInput {
   const io::DatasetEntry* dataset = nullptr;
   std::string preprocessing;
   int image_size = 0;
-  int channels = 0;     // the data set's, or 1 with --use_grayscale
-  int num_classes = 0;  // the data set's number less labels_offset
+  int channels = 0;                 // the data set's, or 1 with --use_grayscale
+  int num_classes = 0;              // the data set's number less labels_offset
+  io::Augmentations augmentations;  // of training; all are active
   // If set, training images are bytes, and the net normalizes them in this way.
   std::optional<NormalizeAttributes> normalize;
 
@@ -48,13 +49,16 @@ int DecodeThreads(const DatasetFlags& flags, const RankContext& context);
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
                                         const RankContext& context, int64_t local_batch);
 
+// Changes the options to those of endless training: shuffled, with augmentations.
+void SetTraining(const NetInput& input, io::PipelineOptions& options);
+
 // Returns the number of records in the split. Collective. Throws ConfigError if ranks see different
 // shards.
 int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const RankContext& context);
 
-// Returns options to build the net for this input, for evaluation unless the caller sets
-// `training`.
+// Returns options to build the net for this input, for evaluation or for training.
 nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch);
+nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local_batch);
 
 // Divides a host's batch among its ranks. Returns this rank's share, at least one image.
 int64_t DivideHostBatch(int64_t batch, const RankContext& context);

@@ -192,10 +192,11 @@ std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& pla
        fmt::format("{} local, {} global{}", plan.local_batch, plan.global_batch, micro_batches)},
       {"optimizer", DescribeOptimizer(flags)},
       {"rate", rate.Describe(plan.schedule) + DescribeEpoch(plan)},
-      {"data",
-       fmt::format("{} {}: {} samples in {}, preprocessing {}, as {}", input.dataset->name,
-                   flags.dataset.dataset_split_name, plan.num_samples, flags.dataset.dataset_dir,
-                   input.preprocessing, Name(input.training_dtype()))},
+      {"data", fmt::format("{} {}: {} samples in {}, preprocessing {}{}, as {}",
+                           input.dataset->name, flags.dataset.dataset_split_name, plan.num_samples,
+                           flags.dataset.dataset_dir, input.preprocessing,
+                           input.augmentations.empty() ? "" : ", " + input.augmentations.Describe(),
+                           Name(input.training_dtype()))},
       {"length", plan.eval_every > 0
                      ? fmt::format("{}, evaluated every {}", length, plan.eval_every)
                      : length},
