@@ -1,5 +1,6 @@
 #include "io/augmentation/augmentation.h"
 
+#include "io/augmentation/random_erasing.h"
 #include "src/core/hash.h"
 #include "src/core/text/join_names.h"
 
@@ -24,7 +25,7 @@ std::vector<Named<Object>> OnlyActive(const std::vector<Named<Object>>& objects)
 
 // To add an augmentation, include its file and add a row here.
 Augmentations AllAugmentations() {
-  return {.images = {}, .batches = {}};
+  return {.images = {{"random_erasing", std::make_shared<RandomErasing>()}}, .batches = {}};
 }
 
 Settings Augmentations::settings() const {
