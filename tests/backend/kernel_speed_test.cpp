@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "src/backend/arena_math.h"
+#include "src/backend/optimizers/optimizers.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_specs.h"
 
@@ -194,16 +195,17 @@ double SecondsOfUpdate(const Backend& backend, int64_t count) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
   const DeviceMemory w = backend.Allocate(bytes), g = backend.Allocate(bytes),
                      slot = backend.Allocate(bytes), copy = backend.Allocate(bytes / 2);
+  const OptimizerOptions options{.weight_decay = 1e-4};
   const std::unique_ptr<Updater> updater =
-      backend.arena_math()->MakeUpdater({.rule = UpdateRule::kMomentum,
+      backend.arena_math()->MakeUpdater({.rule = RuleNumber<optimizers::Momentum>(),
+                                         .options = &options,
                                          .weights = w.get(),
                                          .gradients = g.get(),
                                          .slots = {slot.get()},
                                          .count = count,
-                                         .regularized = {{0, count}},
-                                         .copies = {{{0, count}, DType::kBF16, copy.get()}},
-                                         .weight_decay = 1e-4});
-  updater->BeginStep({.learning_rate = 0.1, .momentum = 0.9}, false);
+                                         .segments = {{{0, count}}},
+                                         .copies = {{{0, count}, DType::kBF16, copy.get()}}});
+  updater->BeginStep({.learning_rate = 0.1}, false);
   return Seconds(backend, [&] { updater->Update(); });
 }
 

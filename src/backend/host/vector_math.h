@@ -15,7 +15,9 @@ struct ArenaRange {
   T* slots[kMaxSlots] = {};
   int64_t count = 0;
   double gradient_scale = 1;
-  double weight_decay = 0;  // the rule gets the gradient gradient_scale * g + weight_decay * w
+  // The rule gets the gradient gradient_scale * g + weight_decay * w. It is 0 for rules that decay
+  // the weights themselves.
+  double weight_decay = 0;
 };
 
 // Applies a rule to a range: writes weights and slots. If weight_decay is not 0, it returns the sum
@@ -23,11 +25,18 @@ struct ArenaRange {
 // CPU or its vector width. Denormal numbers are treated as 0.
 template <typename T>
 using UpdateFunction = double (*)(const ArenaRange<T>& elements,
-                                  const UpdateCoefficients& coefficients);
+                                  const UpdateCoefficients& coefficients,
+                                  const OptimizerOptions& options);
 
-// Returns the function of a rule, compiled for this CPU. T is float or double.
+// Returns the function of a rule (VisitRule()), compiled for this CPU. T is float or double.
 template <typename T>
-UpdateFunction<T> FindUpdate(UpdateRule rule);
+UpdateFunction<T> FindUpdate(int rule);
+
+// Returns a function that updates the slots of a range (of at most UpdateBlock::kElements) with
+// Rule::Direction() and returns the sum of squares of its results. The order of this sum does not
+// depend on the CPU. Null if the rule has no Direction().
+template <typename T>
+UpdateFunction<T> FindDirection(int rule);
 
 // Returns the sum of squares of `count` values. It is added in double, in an order that does not
 // depend on the CPU. It is finite exactly if all values are finite.

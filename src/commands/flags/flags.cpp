@@ -90,27 +90,14 @@ void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::Optimiz
   line.Group("Optimization");
   line.Add("optimizer", optimizer, "Update rule. " + OneOf(JoinNames(optim::kOptimizers)),
            HelpLevel::kBasic);
-  line.Add("weight_decay", o.weight_decay, "Factor of the L2 regularization of weights.",
+  line.Add("weight_decay", o.weight_decay,
+           "Factor of the L2 regularization of weights, or of their decay if the optimizer "
+           "decouples it from the loss.",
            HelpLevel::kBasic);
-  line.Add("momentum", o.momentum, "Momentum of the optimizers momentum and lars.");
-  line.AddBool("nesterov", o.nesterov, "Use Nesterov momentum in the optimizer momentum.");
-  line.Add("lars_eta", o.lars_eta, "Trust coefficient of lars.");
-  line.Add("lars_epsilon", o.lars_epsilon, "Epsilon of lars.");
   line.Add("clip_gradient_norm", o.clip_gradient_norm,
            "Largest global norm of the gradient without its L2 terms; 0: no clipping.");
-  line.Add("adadelta_rho", o.adadelta_rho, "Decay rate of adadelta.");
-  line.Add("adagrad_initial_accumulator_value", o.adagrad_initial_accumulator_value,
-           "Initial value of adagrad's accumulators.");
-  line.Add("adam_beta1", o.adam_beta1, "Decay rate of adam's first moment.");
-  line.Add("adam_beta2", o.adam_beta2, "Decay rate of adam's second moment.");
-  line.Add("opt_epsilon", o.opt_epsilon, "Epsilon of adadelta, adam and rmsprop.");
-  line.Add("ftrl_learning_rate_power", o.ftrl_learning_rate_power, "Learning rate power of ftrl.");
-  line.Add("ftrl_initial_accumulator_value", o.ftrl_initial_accumulator_value,
-           "Initial value of ftrl's accumulators.");
-  line.Add("ftrl_l1", o.ftrl_l1, "Factor of ftrl's L1 regularization.");
-  line.Add("ftrl_l2", o.ftrl_l2, "Factor of ftrl's L2 regularization.");
-  line.Add("rmsprop_momentum", o.rmsprop_momentum, "Momentum of rmsprop.");
-  line.Add("rmsprop_decay", o.rmsprop_decay, "Decay rate of rmsprop.");
+  for (const optim::OptimizerEntry& entry : optim::kOptimizers)
+    AddSettings(line, entry.settings(o));
 }
 
 void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {

@@ -113,24 +113,15 @@ int64_t EvalEvery(const EvaluationFlags& flags, const CommandLine& line, int64_t
 }
 
 std::string DescribeOptimizer(const TrainFlags& flags) {
-  const optim::OptimizerOptions& o = flags.optimizer_options;
-  const optim::UpdatePlan plan = optim::FindOptimizer(flags.optimizer).plan(o);
-  const UpdateCoefficients& c = plan.coefficients;
+  optim::OptimizerOptions o = flags.optimizer_options;
+  std::string text = flags.optimizer;
+  const std::string settings = DescribeSettings(optim::FindOptimizer(flags.optimizer).settings(o));
+  if (!settings.empty()) text += ", " + settings;
   const std::pair<const char*, double> numbers[] = {
-      {"momentum", c.momentum},
-      {"decay", c.decay},
-      {"decay2", c.decay2},
-      {"epsilon", c.epsilon},
-      {"power", c.power},
-      {"l1", c.l1},
-      {"l2", c.l2},
-      {"eta", plan.trust},
       {"weight decay", o.weight_decay},
       {"gradients clipped to global norm", o.clip_gradient_norm},
       {"moving averages", flags.run.moving_average_decay},
       {"label smoothing", flags.run.label_smoothing}};
-  std::string text = flags.optimizer;
-  if (plan.rule == UpdateRule::kNesterov) text += " (Nesterov)";
   for (const auto& [name, value] : numbers) {
     if (value != 0) text += fmt::format(", {} {:g}", name, value);
   }

@@ -19,11 +19,13 @@
 namespace carole::train {
 namespace {
 
-// Returns the segments of the weights arena that have L2 regularization, in ascending order.
-std::vector<Segment> RegularizedSegments(const VariableStore& store) {
+// Returns the segments of the trainable variables in the weights arena that are or are not
+// regularized, in ascending order.
+std::vector<Segment> SegmentsOf(const VariableStore& store, bool regularized) {
   std::vector<Segment> segments;
   for (const VariableSlice& p : store.variables()) {
-    if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
+    if (p.trainable && p.l2_regularized == regularized)
+      segments.push_back({p.offset, p.offset + p.count});
   }
   std::sort(segments.begin(), segments.end(),
             [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -37,7 +39,8 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
     : graph(std::move(net)),
       frozen(FreezeOutside(*graph, options.trainable_scopes)),
       loss_scale(options.loss_scale),
-      weight_decay_(options.optimizer_options.weight_decay) {
+      weight_decay_(
+          optim::FindOptimizer(options.optimizer).LossWeightDecay(options.optimizer_options)) {
   graph->MarkOutput(StepLosses::LogitsOf(*graph));
   Fuse(*graph, backend);
   Differentiate(*graph);
@@ -100,7 +103,8 @@ void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) 
                                 .weights = store->weights_base(),
                                 .gradients = store->gradients_base(),
                                 .count = store->trainable_count(),
-                                .regularized = RegularizedSegments(*store),
+                                .regularized = SegmentsOf(*store, true),
+                                .not_regularized = SegmentsOf(*store, false),
                                 .copies = executable->TakeWeightCopies()};
   optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
                                                  options.optimizer_options, arenas, backend);
