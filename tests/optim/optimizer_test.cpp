@@ -164,6 +164,7 @@ TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndInitialValues) {
       {"lars", {{"Momentum", 0}}},
       {"rmsprop", {{"RMSProp", 1}, {"RMSProp_1", 0}}},
       {"adam", {{"Adam", 0}, {"Adam_1", 0}}},
+      {"adamw", {{"AdamW", 0}, {"AdamW_1", 0}}},
       {"adagrad", {{"Adagrad", 0.1}}},
       {"adadelta", {{"Adadelta", 0}, {"Adadelta_1", 0}}},
       {"ftrl", {{"Ftrl", 0.1}, {"Ftrl_1", 0}}}};

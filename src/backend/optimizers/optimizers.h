@@ -8,6 +8,7 @@
 #include "src/backend/optimizers/adadelta.h"
 #include "src/backend/optimizers/adagrad.h"
 #include "src/backend/optimizers/adam.h"
+#include "src/backend/optimizers/adamw.h"
 #include "src/backend/optimizers/ftrl.h"
 #include "src/backend/optimizers/lars.h"
 #include "src/backend/optimizers/momentum.h"
@@ -17,7 +18,7 @@
 namespace carole {
 
 using OptimizerList =
-    std::tuple<optimizers::Adadelta, optimizers::Adagrad, optimizers::Adam, optimizers::Ftrl,
+    std::tuple<optimizers::Adadelta, optimizers::Adagrad, optimizers::Adam, optimizers::AdamW, optimizers::Ftrl,
                optimizers::Lars, optimizers::Momentum, optimizers::RmsProp, optimizers::Sgd>;
 
 namespace optimizers {
