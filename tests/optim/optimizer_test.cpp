@@ -161,6 +161,7 @@ TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndInitialValues) {
   const std::map<std::string, std::vector<std::pair<std::string, double>>> want = {
       {"sgd", {}},
       {"momentum", {{"Momentum", 0}}},
+      {"lamb", {{"LAMB", 0}, {"LAMB_1", 0}}},
       {"lars", {{"Momentum", 0}}},
       {"rmsprop", {{"RMSProp", 1}, {"RMSProp_1", 0}}},
       {"adam", {{"Adam", 0}, {"Adam_1", 0}}},

@@ -38,10 +38,16 @@ OptimizerOptions OptionsOf(const json& row) {
   const json& p = row["params"];
   const std::string name = row["optimizer"];
   OptimizerOptions options{.weight_decay = row["weight_decay_w"]};
+  options = With(options, name,
+                 {{name + "_beta1", p["betas"][0]},
+                  {name + "_beta2", p["betas"][1]},
+                  {name + "_epsilon", p["eps"]}});
+  if (name != "lamb") return options;
+  const json& limit = p["max_grad_norm"];
   return With(options, name,
-              {{name + "_beta1", p["betas"][0]},
-               {name + "_beta2", p["betas"][1]},
-               {name + "_epsilon", p["eps"]}});
+              {{"lamb_max_grad_norm", limit.is_null() ? 0 : limit.get<double>()},
+               {"lamb_trust_clip", p.value("trust_clip", false)},
+               {"lamb_always_adapt", p.value("always_adapt", false)}});
 }
 
 // Runs the recorded steps with weights of type T. Returns the weights after each step.
@@ -111,8 +117,8 @@ TEST_P(PyTorchOptimizer, EqualsTheRecordingOnAnEmulatedGpu) {
   ExpectRecorded<float>(testing::WalledBackend(testing::MakeEmulatedCudaBackend(1)), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PyTorchOptimizer,
-                         ::testing::Range(size_t{0}, Recorded().size()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, PyTorchOptimizer, ::testing::Range(size_t{0}, Recorded().size()),
+                         [](const auto& info) {
                            return Recorded()[info.param]["optimizer"].get<std::string>() + "_" +
                                   std::to_string(info.param);
                          });

@@ -10,6 +10,7 @@
 #include "src/backend/optimizers/adam.h"
 #include "src/backend/optimizers/adamw.h"
 #include "src/backend/optimizers/ftrl.h"
+#include "src/backend/optimizers/lamb.h"
 #include "src/backend/optimizers/lars.h"
 #include "src/backend/optimizers/momentum.h"
 #include "src/backend/optimizers/rmsprop.h"
@@ -18,8 +19,9 @@
 namespace carole {
 
 using OptimizerList =
-    std::tuple<optimizers::Adadelta, optimizers::Adagrad, optimizers::Adam, optimizers::AdamW, optimizers::Ftrl,
-               optimizers::Lars, optimizers::Momentum, optimizers::RmsProp, optimizers::Sgd>;
+    std::tuple<optimizers::Adadelta, optimizers::Adagrad, optimizers::Adam, optimizers::AdamW,
+               optimizers::Ftrl, optimizers::Lamb, optimizers::Lars, optimizers::Momentum,
+               optimizers::RmsProp, optimizers::Sgd>;
 
 namespace optimizers {
 template <typename List>
