@@ -56,11 +56,9 @@ double MedianUs(Communicator& c, const BenchOptions& options, const std::functio
 
 }  // namespace
 
-std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions& options,
+std::vector<AllReduceSample> BenchAllReduce(FullCommunicator& c, const BenchOptions& options,
                                             BenchMemory* device) {
   CAROLE_CHECK(options.steps > 0 && !options.sizes.empty(), "nothing to measure");
-  const std::string before(c.all_reduce());
-  c.SetAllReduce(options.algorithm);
   std::optional<HostMemory> host;
   if (device == nullptr) host.emplace(c, std::ranges::max(options.sizes));
   BenchMemory& memory = host ? *host : *device;
@@ -79,14 +77,13 @@ std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions&
       memory.Finish();
     });
     const double gb_times_us = static_cast<double>(bytes) * 1e-3;  // bytes / us = MB/s
-    samples.push_back({.algorithm = host ? std::string(c.all_reduce_for(bytes)) : "nccl",
+    samples.push_back({.algorithm = host ? c.all_reduce_for(bytes) : AllReduceAlgorithm::kNccl,
                        .ranks = c.size(),
                        .bytes = bytes,
                        .time_us_median = us,
                        .bus_gb_per_s = AllReduceBusFactor(c.size()) * gb_times_us / us,
                        .copy_gb_per_s = gb_times_us / copy_us});
   }
-  c.SetAllReduce(before);
   return samples;
 }
 

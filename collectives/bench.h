@@ -3,22 +3,20 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 
 namespace carole::collectives {
 
 struct BenchOptions {
   std::vector<size_t> sizes = {64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};  // bytes
-  std::string algorithm = "auto";
   int steps = 20;
   int warmup_steps = 3;
 };
 
 struct AllReduceSample {
-  std::string algorithm;
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::kAuto;
   int ranks = 0;
   size_t bytes = 0;           // of each rank's range of fp32
   double time_us_median = 0;  // median over steps of the slowest rank's time in each step
@@ -36,13 +34,13 @@ class BenchMemory {
   virtual void Finish() = 0;             // blocks until all work is done
 };
 
-// Measures all-reduces of each size. Returns one sample for each size, the same on every rank. The
-// range is in an arena if `memory` is null; else it is memory.range() and the reported algorithm is
-// "nccl". Restores the communicator's algorithm. Collective.
+// Measures all-reduces of each size, by the selected algorithm. Returns one sample for each size,
+// the same on every rank. The range is in an arena if `memory` is null; else it is memory.range()
+// and the reported algorithm is kNccl. Collective.
 //
 // The bandwidth of memory bounds algorithms that read and write each byte of each rank once: their
 // bus_gb_per_s is at most 2(p-1)/p * copy_gb_per_s for p ranks.
-std::vector<AllReduceSample> BenchAllReduce(Communicator& communicator,
+std::vector<AllReduceSample> BenchAllReduce(FullCommunicator& communicator,
                                             const BenchOptions& options = {},
                                             BenchMemory* memory = nullptr);
 

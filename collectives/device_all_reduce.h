@@ -1,4 +1,5 @@
-// All-reduce of memory that lies on a device (a GPU).
+// The device part of a communicator: all-reduce of memory that lies on a device (a GPU), and replay
+// of captured device work.
 //
 // The engine keeps operations in order, compares headers and enforces deadlines. An implementation
 // only moves data, in the order of a stream, so the host never waits for the data. An all-reduce
@@ -10,8 +11,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+
+#include "collectives/communicator.h"
 
 namespace carole::collectives {
 
@@ -41,6 +46,22 @@ class DeviceAllReduce {
   // Returns why all-reduces will not complete: an error of the library, or one that has been in
   // flight for longer than the deadline. Returns "" if all is well. Callable from any thread.
   virtual std::string FindProblem(double deadline_seconds) = 0;
+};
+
+class DeviceCollectives {
+ public:
+  virtual ~DeviceCollectives() = default;
+
+  // From now on `device` performs the all-reduces of memory that it holds. They start and are
+  // awaited in the order of the device's stream; the host waits only until they are enqueued. Other
+  // operations do not accept device memory. Does nothing with one rank.
+  virtual void SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce> device) = 0;
+
+  // Replays captured device work that contains all-reduces. Calls `launch`, which enqueues that
+  // work, once all ranks have called Replay() with the same tag. Does not wait for the all-reduces;
+  // the deadline still applies to them. No other operation may be in flight.
+  // (src/backend/backend.h: CapturedWork)
+  virtual void Replay(const std::function<void()>& launch, const Tag& tag) = 0;
 };
 
 }  // namespace carole::collectives

@@ -40,12 +40,15 @@ ModelOptions Complete(const NetEntry& net, ModelOptions o) {
            fmt::format("2 to {}; use the number of classes of the data set", kMaxClasses));
   }
   if (o.batch_size < 1 || o.batch_size > kMaxBatchSize) {
-    refuse("unsupported batch size (--batch_size)", o.batch_size,
+    refuse(fmt::format("unsupported batch size ({})", Option("batch_size")), o.batch_size,
            fmt::format("1 to {}", kMaxBatchSize));
   }
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1)) {
-    throw UsageError(fmt::format("[nets] --label_smoothing: out of range: got {}, want 0 to 1",
-                                 o.label_smoothing));
+    throw UsageError({.tag = "nets",
+                      .option = "label_smoothing",
+                      .problem = "out of range",
+                      .got = o.label_smoothing,
+                      .want = "0 to 1"});
   }
   return o;
 }
@@ -58,7 +61,9 @@ ValueId AddImages(Graph& g, const ModelOptions& o) {
 
 void AddLosses(Model& model, const ModelOptions& o) {
   Graph& g = *model.graph;
-  const ValueId labels = g.AddInput("labels", {o.batch_size}, DType::kI32);
+  const ValueId labels = o.soft_labels
+                             ? g.AddInput("labels", {o.batch_size, o.num_classes}, o.compute)
+                             : g.AddInput("labels", {o.batch_size}, DType::kI32);
   const ValueId weights = g.AddInput("weights", {o.batch_size}, o.compute);
   auto add = [&](const char* name, ValueId logits, double scale) {
     g.SetScope(name);
@@ -84,9 +89,8 @@ const NetEntry& FindNet(std::string_view name) {
   for (const NetEntry& net : kNets) names.emplace_back(net.name);
   const std::string nearest = NearestName(name, names);
   throw UsageError(fmt::format(
-      "[nets] model (--model_name): unknown net: got {}, want a name from `carole model "
-      "list`{}",
-      name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+      "[nets] model ({}): unknown net: got {}, want a name from `carole model list`{}",
+      Option("model_name"), name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 Model BuildModel(const NetEntry& net, const ModelOptions& given) {

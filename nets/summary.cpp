@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "src/backend/ops/softmax.h"
 #include "src/graph/flops.h"
 #include "src/graph/schedule.h"
 
@@ -33,7 +34,7 @@ bool IsInput(const Graph& graph, ValueId id) { return graph.value(id).producer =
 NetSummary Summarize(const Graph& graph) {
   NetSummary summary;
   for (const Node& node : graph.nodes()) {
-    if (node.kind == OpKind::kSoftmaxCrossEntropy || node.phase != Phase::kForward) continue;
+    if (node.kind == op::kSoftmaxCrossEntropy || node.phase != Phase::kForward) continue;
     if (summary.layers.empty() || !BelongsTo(summary.layers.back().name, node.name)) {
       summary.layers.push_back({.name = node.name, .kind = {}, .output = {}});
     }

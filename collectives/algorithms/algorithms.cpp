@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -78,33 +77,28 @@ RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements) {
   return plan;
 }
 
-size_t FindAllReduce(std::string_view name, const Topology& topology) {
-  if (name == "auto") return kAutoRow;
-  std::string known = "auto";
-  for (size_t i = 0; i < std::size(kAllReduce); ++i) {
-    const AllReduceEntry& entry = kAllReduce[i];
-    known += fmt::format(", {}", entry.name);
-    if (entry.name != name) continue;
-    if (entry.fits(topology)) return i;
-    if (!topology.shares_memory()) {
-      throw UsageError(fmt::format(
-          "[comm] --all_reduce: {} does not fit: got ranks of one machine that share no memory, "
-          "want more space in /dev/shm; {}",
-          name, kMoreSharedMemoryHint));
-    }
-    throw UsageError(fmt::format("[comm] --all_reduce: {} does not fit: got {} hosts, want {}",
-                                 name, topology.hosts.size(), entry.requirement));
+void RequireFits(AllReduceAlgorithm algorithm, const Topology& topology) {
+  if (algorithm == AllReduceAlgorithm::kAuto || RowOf(algorithm).fits(topology)) return;
+  OptionProblem problem{.tag = "comm",
+                        .option = "all_reduce",
+                        .problem = fmt::format("{} does not fit", Name(algorithm))};
+  if (topology.shares_memory()) {
+    problem.got = fmt::format("{} hosts", topology.hosts.size());
+    problem.want = RowOf(algorithm).requirement;
+  } else {
+    problem.got = "ranks of one machine that share no memory";
+    problem.want = "more space in /dev/shm";
+    problem.hint = kMoreSharedMemoryHint;
   }
-  throw UsageError(
-      fmt::format("[comm] --all_reduce: no such algorithm: got {}, want one of {}", name, known));
+  throw UsageError(problem);
 }
 
-std::vector<size_t> AutoCandidates(const Topology& topology) {
-  std::vector<size_t> rows;
-  for (size_t i = 0; i < std::size(kAllReduce); ++i) {
-    if (kAllReduce[i].is_auto_candidate(topology)) rows.push_back(i);
+std::vector<AllReduceAlgorithm> AutoCandidates(const Topology& topology) {
+  std::vector<AllReduceAlgorithm> candidates;
+  for (const AllReduceEntry& row : kAllReduce) {
+    if (row.is_auto_candidate(topology)) candidates.push_back(row.algorithm);
   }
-  return rows;
+  return candidates;
 }
 
 }  // namespace carole::collectives

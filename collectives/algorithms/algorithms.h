@@ -1,8 +1,9 @@
-// The all-reduce algorithms by name (kAllReduce), and what they are built of. ../ALGORITHMS.md says
-// which one wins when.
+// The functions of the all-reduce algorithms (kAllReduce), and what they are built of.
+// ../ALGORITHMS.md says which one wins when.
 //
 // To add an algorithm: write it in a .cpp of its own as a function of (CollectiveContext&,
-// std::span<T>), declare it here, and add a row to kAllReduce. It sums in place over all ranks, and
+// std::span<T>). Declare it here and add a row to kAllReduce. Add its name to
+// ../all_reduce_algorithm.h. It sums in place over all ranks, and
 // all ranks must end with the same bits. It cuts messages into segments of segment_bytes. Transport
 // and NodeGroup enforce the deadlines. Only rows with `supports_bf16_wire` read
 // CollectiveContext::wire; the others send fp32 unrounded.
@@ -14,12 +15,13 @@
 //   rail     the ranks with the same local rank, one on each host
 #pragma once
 
-#include <iterator>
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "collectives/all_reduce_algorithm.h"
 #include "collectives/transport/node_group.h"
 #include "collectives/transport/transport.h"
 #include "src/core/dtype.h"
@@ -162,7 +164,7 @@ template <typename T>
 void HierarchicalTreeAllReduce(CollectiveContext& context, std::span<T> data);
 
 struct AllReduceEntry {
-  std::string_view name;
+  AllReduceAlgorithm algorithm;
   std::string_view requirement;                // what fits() requires, for error messages
   bool (*fits)(const Topology&);               // whether it can run on these hosts
   bool (*is_auto_candidate)(const Topology&);  // whether "auto" measures it
@@ -182,60 +184,59 @@ inline bool Never(const Topology&) { return false; }
 // On one host the hierarchical algorithms equal "shared_memory", because their rings and trees have
 // one member.
 inline constexpr AllReduceEntry kAllReduce[] = {
-    {.name = "ring",
+    {.algorithm = AllReduceAlgorithm::kRing,
      .requirement = "anywhere",
      .fits = Always,
      .is_auto_candidate = IsOneRankPerHost,
      .supports_bf16_wire = true,
      .sum_f32 = RingAllReduce<float>,
      .sum_f64 = RingAllReduce<double>},
-    {.name = "tree",
+    {.algorithm = AllReduceAlgorithm::kTree,
      .requirement = "anywhere",
      .fits = Always,
      .is_auto_candidate = IsOneRankPerHost,
      .sum_f32 = TreeAllReduce<float>,
      .sum_f64 = TreeAllReduce<double>},
-    {.name = "shared_memory",
+    {.algorithm = AllReduceAlgorithm::kSharedMemory,
      .requirement = "ranks of one host",
      .fits = IsOneHost,
      .is_auto_candidate = IsOneHost,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
-    {.name = "hierarchical",
+    {.algorithm = AllReduceAlgorithm::kHierarchical,
      .requirement = "anywhere",
      .fits = Always,
      .is_auto_candidate = IsMixed,
      .supports_bf16_wire = true,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
-    {.name = "hierarchical_tree",
+    {.algorithm = AllReduceAlgorithm::kHierarchicalTree,
      .requirement = "anywhere",
      .fits = Always,
      .is_auto_candidate = IsMixed,
      .sum_f32 = HierarchicalTreeAllReduce<float>,
      .sum_f64 = HierarchicalTreeAllReduce<double>},
     // "auto" never chooses it, because no deadline applies inside of MPI.
-    {.name = "mpi",
+    {.algorithm = AllReduceAlgorithm::kMpi,
      .requirement = "ranks started by MPI",
      .fits = Always,
      .is_auto_candidate = Never,
      .sum_f32 = nullptr,
      .sum_f64 = nullptr},
 };
-// Row numbers that are not in the table.
-inline constexpr size_t kAutoRow = std::size(kAllReduce);  // "auto": not chosen yet
-inline constexpr size_t kDeviceRow = kAutoRow + 1;         // DeviceAllReduce
 
-constexpr std::string_view RowName(size_t row) {
-  if (row == kDeviceRow) return "nccl";
-  return row < kAutoRow ? kAllReduce[row].name : "auto";
+// Returns the row of an algorithm other than kAuto and kNccl.
+constexpr const AllReduceEntry& RowOf(AllReduceAlgorithm algorithm) {
+  return kAllReduce[static_cast<size_t>(algorithm) - 1];
 }
+static_assert(std::ranges::all_of(kAllReduce, [](const AllReduceEntry& row) {
+  return &RowOf(row.algorithm) == &row;
+}));
 
-// Returns the row of an algorithm, kAutoRow for "auto". Throws UsageError if there is no algorithm
-// of this name, or if it does not fit the hosts.
-size_t FindAllReduce(std::string_view name, const Topology& topology);
+// Throws UsageError if the algorithm does not fit the hosts. kAuto always does.
+void RequireFits(AllReduceAlgorithm algorithm, const Topology& topology);
 
-// Returns the rows among which "auto" chooses; at least one.
-std::vector<size_t> AutoCandidates(const Topology& topology);
+// Returns the algorithms among which kAuto chooses; at least one.
+std::vector<AllReduceAlgorithm> AutoCandidates(const Topology& topology);
 
 }  // namespace carole::collectives

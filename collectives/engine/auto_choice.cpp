@@ -59,42 +59,42 @@ AutoChoice::AutoChoice(const CollectiveContext& context, std::string path)
     cache_.emplace(std::move(path), DescribeHosts(context));
 }
 
-size_t AutoChoice::Find(DType dtype, size_t bytes) const {
+AllReduceAlgorithm AutoChoice::Find(DType dtype, size_t bytes) const {
   if (candidates_.size() == 1) return candidates_.front();
   const std::lock_guard lock(mutex_);
-  const auto found = rows_.find({dtype, SizeClass(bytes)});
-  return found == rows_.end() ? kAutoRow : found->second;
+  const auto found = choices_.find({dtype, SizeClass(bytes)});
+  return found == choices_.end() ? AllReduceAlgorithm::kAuto : found->second;
 }
 
-size_t AutoChoice::Choose(CollectiveContext& context, DType dtype, size_t bytes) {
+AllReduceAlgorithm AutoChoice::Choose(CollectiveContext& context, DType dtype, size_t bytes) {
   const std::string task = fmt::format("{} bytes of {}", SizeClass(bytes), Name(dtype));
-  size_t row = FindInCache(task);
-  BroadcastBytes(context, std::as_writable_bytes(std::span(&row, 1)), 0);
-  if (row == kAutoRow) row = Measure(context, dtype, bytes, task);
+  AllReduceAlgorithm choice = FindInCache(task);
+  BroadcastBytes(context, std::as_writable_bytes(std::span(&choice, 1)), 0);
+  if (choice == AllReduceAlgorithm::kAuto) choice = Measure(context, dtype, bytes, task);
   const std::lock_guard lock(mutex_);
-  return rows_[{dtype, SizeClass(bytes)}] = row;
+  return choices_[{dtype, SizeClass(bytes)}] = choice;
 }
 
-// Returns kAutoRow if the file has no choice, or one that is no longer a candidate.
-size_t AutoChoice::FindInCache(const std::string& task) const {
+// Returns kAuto if the file has no choice, or one that is no longer a candidate.
+AllReduceAlgorithm AutoChoice::FindInCache(const std::string& task) const {
   const std::optional<std::string> name = cache_ ? cache_->Find(task) : std::nullopt;
-  for (size_t row : candidates_) {
-    if (name == kAllReduce[row].name) return row;
+  for (AllReduceAlgorithm candidate : candidates_) {
+    if (name == Name(candidate)) return candidate;
   }
-  return kAutoRow;
+  return AllReduceAlgorithm::kAuto;
 }
 
-size_t AutoChoice::Measure(CollectiveContext& context, DType dtype, size_t bytes,
-                           const std::string& task) {
+AllReduceAlgorithm AutoChoice::Measure(CollectiveContext& context, DType dtype, size_t bytes,
+                                       const std::string& task) {
   const size_t measured_bytes = std::min(bytes, kMaxBytes);
   context.local_addresses.clear();
   std::vector<double> mine;
-  for (size_t row : candidates_) {
-    mine.push_back(dtype == DType::kF64
-                       ? MeasureSeconds<double>(context, measured_bytes / sizeof(double),
-                                                kAllReduce[row].sum_f64)
-                       : MeasureSeconds<float>(context, measured_bytes / sizeof(float),
-                                               kAllReduce[row].sum_f32));
+  for (AllReduceAlgorithm candidate : candidates_) {
+    const AllReduceEntry& row = RowOf(candidate);
+    mine.push_back(
+        dtype == DType::kF64
+            ? MeasureSeconds<double>(context, measured_bytes / sizeof(double), row.sum_f64)
+            : MeasureSeconds<float>(context, measured_bytes / sizeof(float), row.sum_f32));
   }
   std::vector<double> all(mine.size() * context.topology.size());
   AllGatherBytes(context, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
@@ -103,13 +103,13 @@ size_t AutoChoice::Measure(CollectiveContext& context, DType dtype, size_t bytes
     slowest[i % mine.size()] = std::max(slowest[i % mine.size()], all[i]);
   }
   const size_t best = std::ranges::min_element(slowest) - slowest.begin();
-  const size_t row = candidates_[best];
+  const AllReduceAlgorithm choice = candidates_[best];
   if (cache_) {
     LogInfo("comm", "all_reduce of {} bytes of {}: {}, {:.0f} us here", measured_bytes, Name(dtype),
-            kAllReduce[row].name, slowest[best] * 1e6);
-    cache_->Add(task, std::string(kAllReduce[row].name));
+            Name(choice), slowest[best] * 1e6);
+    cache_->Add(task, std::string(Name(choice)));
   }
-  return row;
+  return choice;
 }
 
 }  // namespace carole::collectives

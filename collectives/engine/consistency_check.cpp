@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "collectives/algorithms/algorithms.h"
 #include "src/core/error.h"
 
 namespace carole::collectives {
@@ -23,7 +22,7 @@ std::string OtherFields(const OperationHeader& mine, const OperationHeader& othe
   if (mine.plan != other.plan) text += fmt::format(", plan {:#x}", mine.plan);
   if (mine.root != other.root) text += fmt::format(", root {}", mine.root);
   if (mine.algorithm != other.algorithm)
-    text += fmt::format(", algorithm {}", RowName(mine.algorithm));
+    text += fmt::format(", algorithm {}", Name(mine.algorithm));
   if (mine.wire != other.wire) text += fmt::format(", {} on the wire", Name(mine.wire));
   if (mine.arena_address != other.arena_address) text += ", " + DescribeAddress(mine.arena_address);
   return text;

@@ -10,7 +10,7 @@
 //
 // Execute() runs each operation in these phases:
 //   1. Number. The header gets the next sequence number. For "auto", it gets the algorithm that was
-//      chosen for this size, or kAutoRow if it is to be measured (AutoChoice).
+//      chosen for this size, or kAuto if it is to be measured (AutoChoice).
 //   2. Compare. All ranks compare their 80-byte headers (HeaderExchange). When this returns, all
 //      ranks have arrived. If headers differ, all ranks throw the same CommError.
 //   3. Move. The data is reduced, gathered or copied by algorithms/.
@@ -60,6 +60,7 @@
 #include "collectives/engine/job_queue.h"
 #include "collectives/transport/stall_inspector.h"
 #include "src/core/check.h"
+#include "src/core/error.h"
 #include "src/core/hints.h"
 #include "src/core/log.h"
 #include "src/tensor/buffer.h"
@@ -93,19 +94,12 @@ struct DevicePending final : Pending {
 constexpr DType TypeOf(float) { return DType::kF32; }
 constexpr DType TypeOf(double) { return DType::kF64; }
 
-DType ParseWireType(const std::string& name) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
-    if (Name(dtype) == name) return dtype;
-  }
-  throw UsageError(fmt::format("[comm] --wire_dtype: got {}, want fp32 or bf16", name));
-}
-
 // Returns the type in which the elements of a reduction travel between hosts.
 DType TypeOnWire(const OperationHeader& header) {
   return header.dtype == DType::kF32 ? header.wire : header.dtype;
 }
 
-class Engine final : public Communicator {
+class Engine final : public FullCommunicator {
  public:
   Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& options);
   ~Engine() override;
@@ -138,10 +132,10 @@ class Engine final : public Communicator {
   void Barrier(const Tag& tag) override {
     Run(MakeHeader(Operation::kBarrier, DType::kU8, 0, tag), [](const OperationHeader&) {});
   }
-  void SetAllReduce(std::string_view name) override;
-  std::string_view all_reduce() const override { return RowName(algorithm_); }
-  std::string_view all_reduce_for(size_t bytes) const override {
-    return RowName(algorithm_ == kAutoRow ? auto_choice_.Find(wire_, bytes) : algorithm_);
+  void SetAllReduce(AllReduceAlgorithm algorithm) override;
+  AllReduceAlgorithm all_reduce() const override { return algorithm_; }
+  AllReduceAlgorithm all_reduce_for(size_t bytes) const override {
+    return algorithm_ == AllReduceAlgorithm::kAuto ? auto_choice_.Find(wire_, bytes) : algorithm_;
   }
   void SetPhase(RankPhase phase, int64_t step) override {
     context_.node->SetActivity({.step = step, .phase = phase});
@@ -185,7 +179,7 @@ class Engine final : public Communicator {
   // range of an all-reduce, which may travel inline with the header.
   void Execute(OperationHeader header, const Work& work, Bytes data = {});
   bool IsInlined(const OperationHeader& header) const {
-    return RowName(header.algorithm) == "shared_memory" &&
+    return header.algorithm == AllReduceAlgorithm::kSharedMemory &&
            FitsInline(context_.topology, header.count * SizeOf(header.dtype));
   }
   void Observe(const OperationHeader& header, Clock::time_point start,
@@ -206,7 +200,7 @@ class Engine final : public Communicator {
   std::function<void(const CollectiveRecord&)> observer_;
   std::unique_ptr<DeviceAllReduce> device_;
   ArenaRegistry arenas_;
-  size_t algorithm_ = 0;
+  AllReduceAlgorithm algorithm_{};
   std::atomic<int64_t> native_start_{0};  // start of the NativeAllReduce() that runs, or 0
 
   // Used only by the thread that executes operations.
@@ -231,7 +225,7 @@ CollectiveContext MakeContext(CommBackend& backend, const CommunicatorOptions& o
 Engine::Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& options)
     : backend_(std::move(backend)),
       deadline_seconds_(options.deadline_seconds),
-      wire_(ParseWireType(options.wire_dtype)),
+      wire_(options.wire_dtype),
       context_(MakeContext(*backend_, options)),
       stall_inspector_(std::make_unique<StallInspector>(*context_.transport, rank(), size(),
                                                         options.warn_seconds)),
@@ -252,9 +246,10 @@ Engine::Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& 
   context_.watchdog = &watchdog_;
   SetAllReduce(options.all_reduce);
   if (size() == 1) return;
-  if (wire_ != DType::kF32 && algorithm_ != kAutoRow &&
-      !kAllReduce[algorithm_].supports_bf16_wire && rank() == 0)
-    LogWarning("comm", "--wire_dtype=bf16: has no effect: {} always sends fp32", all_reduce());
+  if (wire_ != DType::kF32 && algorithm_ != AllReduceAlgorithm::kAuto &&
+      !RowOf(algorithm_).supports_bf16_wire && rank() == 0)
+    LogWarning("comm", "{}: has no effect: {} always sends fp32", Option("wire_dtype", Name(wire_)),
+               Name(algorithm_));
   queue_ = std::make_unique<JobQueue>([this] {
     CheckNativeDeadline();
     CheckDeviceProblems();
@@ -290,9 +285,9 @@ void Engine::Execute(OperationHeader header, const Work& work, Bytes data) {
     if (!first_failure_.empty())
       throw CommError("[comm] an earlier operation failed: " + first_failure_);
     header.sequence = next_sequence_++;
-    if (header.algorithm == kAutoRow) {
-      const size_t row = auto_choice_.Find(TypeOnWire(header), header.count * SizeOf(header.dtype));
-      header.algorithm = static_cast<uint8_t>(row);
+    if (header.operation == Operation::kAllReduce &&
+        header.algorithm == AllReduceAlgorithm::kAuto) {
+      header.algorithm = auto_choice_.Find(TypeOnWire(header), header.count * SizeOf(header.dtype));
     }
     const auto start = Clock::now();
     watchdog_.Begin(header);
@@ -319,9 +314,9 @@ void Engine::Observe(const OperationHeader& header, Clock::time_point start,
     stats_.link_seconds += std::exchange(context_.link_seconds, 0);
   }
   if (!observer_) return;
-  observer_({.operation = Name(header.operation),
+  observer_({.operation = header.operation,
              .what = header.what,
-             .algorithm = is_all_reduce ? RowName(header.algorithm) : "",
+             .algorithm = is_all_reduce ? Name(header.algorithm) : "",
              .step = header.step,
              .bucket = header.bucket,
              .bytes = header.count * SizeOf(header.dtype),
@@ -371,7 +366,7 @@ OperationHeader Engine::MakeReductionHeader(Operation operation, std::span<T> da
                                             const Tag& tag) const {
   OperationHeader header = MakeHeader(operation, TypeOf(T{}), data.size(), tag);
   if (operation == Operation::kAllReduce) {
-    header.algorithm = static_cast<uint8_t>(algorithm_);
+    header.algorithm = algorithm_;
     header.wire = std::is_same_v<T, float> && tag.may_round ? wire_ : DType::kF32;
   }
   header.arena_address = arenas_.AddressOf(std::as_bytes(data));
@@ -400,7 +395,7 @@ void Engine::SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce> device) {
 template <typename T>
 std::unique_ptr<Pending> Engine::StartDeviceAllReduce(std::span<T> data, const Tag& tag) {
   OperationHeader header = MakeHeader(Operation::kAllReduce, TypeOf(T{}), data.size(), tag);
-  header.algorithm = kDeviceRow;
+  header.algorithm = AllReduceAlgorithm::kNccl;
   const DeviceAllReduce::Ticket ticket = device_->Mark();
   auto start = queue_->Start([this, header, data, ticket] {
     Execute(header,
@@ -425,10 +420,10 @@ void Engine::ExecuteAllReduce(std::span<T> data, const OperationHeader& header) 
   if (data.empty()) return;
   if (IsInlined(header)) return SumInlined(context_, data);
   context_.wire = header.wire;
-  const size_t row = header.algorithm != kAutoRow
-                         ? header.algorithm
-                         : auto_choice_.Choose(context_, TypeOnWire(header), data.size_bytes());
-  const AllReduceEntry& entry = kAllReduce[row];
+  const AllReduceEntry& entry =
+      RowOf(header.algorithm != AllReduceAlgorithm::kAuto
+                ? header.algorithm
+                : auto_choice_.Choose(context_, TypeOnWire(header), data.size_bytes()));
   if (entry.sum_f32 == nullptr) {
     native_start_ = Clock::now().time_since_epoch().count();
     backend_->NativeAllReduce(data);
@@ -494,14 +489,16 @@ std::unique_ptr<CommArena> Engine::AllocateArena(size_t bytes) {
   return arenas_.Add(std::move(ranks), context_.topology.local_rank, bytes);
 }
 
-void Engine::SetAllReduce(std::string_view name) {
-  const size_t row = FindAllReduce(name, context_.topology);
-  if (row != kAutoRow && kAllReduce[row].sum_f32 == nullptr && !backend_->HasNativeAllReduce()) {
-    throw UsageError(
-        fmt::format("[comm] --all_reduce: {} does not fit: got threads or one process, want {}",
-                    name, kAllReduce[row].requirement));
+void Engine::SetAllReduce(AllReduceAlgorithm algorithm) {
+  RequireFits(algorithm, context_.topology);
+  if (algorithm == AllReduceAlgorithm::kMpi && !backend_->HasNativeAllReduce()) {
+    throw UsageError({.tag = "comm",
+                      .option = "all_reduce",
+                      .problem = fmt::format("{} does not fit", Name(algorithm)),
+                      .got = "threads or one process",
+                      .want = std::string(RowOf(algorithm).requirement)});
   }
-  algorithm_ = row;
+  algorithm_ = algorithm;
 }
 
 double Engine::ClockOffset() {
@@ -528,8 +525,8 @@ void Engine::Abort(int exit_code) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<CommBackend> backend,
-                                         const CommunicatorOptions& options) {
+std::unique_ptr<FullCommunicator> MakeEngine(std::unique_ptr<CommBackend> backend,
+                                             const CommunicatorOptions& options) {
   return std::make_unique<Engine>(std::move(backend), options);
 }
 

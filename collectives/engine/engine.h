@@ -1,5 +1,5 @@
-// The engine implements Communicator over any CommBackend. It adds the queue and its thread, the
-// comparison of headers, deadlines, and the choice of algorithms. A backend provides the ranks,
+// The engine implements FullCommunicator over any CommBackend. It adds the queue and its thread,
+// the comparison of headers, deadlines, and the choice of algorithms. A backend provides the ranks,
 // messages between them, and shared memory. The head of engine.cpp explains how an operation runs.
 #pragma once
 
@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/communicator.h"
+#include "collectives/communicator_options.h"
+#include "collectives/full_communicator.h"
 
 namespace carole::collectives {
 
@@ -29,7 +30,7 @@ class CommBackend {
   // lives as long as the backend. Collective. Throws CommError if ranks are gone.
   virtual std::vector<std::byte*> AllocateShared(size_t bytes, Watchdog& watchdog) = 0;
 
-  // The algorithm "mpi". Blocks without a deadline.
+  // AllReduceAlgorithm::kMpi. Blocks without a deadline.
   virtual bool HasNativeAllReduce() const { return false; }
   virtual void NativeAllReduce(std::span<float>) {}
   virtual void NativeAllReduce(std::span<double>) {}
@@ -45,9 +46,8 @@ class CommBackend {
   virtual void Shutdown(bool collective) { static_cast<void>(collective); }
 };
 
-// Throws UsageError if options.all_reduce is unknown or does not fit the hosts, or if
-// options.wire_dtype is unknown.
-std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<CommBackend> backend,
-                                         const CommunicatorOptions& options);
+// Throws UsageError if options.all_reduce does not fit the hosts.
+std::unique_ptr<FullCommunicator> MakeEngine(std::unique_ptr<CommBackend> backend,
+                                             const CommunicatorOptions& options);
 
 }  // namespace carole::collectives

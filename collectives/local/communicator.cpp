@@ -146,7 +146,7 @@ class LocalBackend final : public CommBackend {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
+std::vector<std::unique_ptr<FullCommunicator>> MakeLocalCommunicators(
     int size, const CommunicatorOptions& options) {
   CAROLE_CHECK(size >= 1, "{} ranks", size);
   const int per_host = options.ranks_per_host > 0 ? options.ranks_per_host : size;
@@ -158,7 +158,7 @@ std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
     world->slots[r] = Buffer(NodeGroup::kSharedBytes);
     NodeGroup::MakeSlot(world->slots[r].data());
   }
-  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::unique_ptr<FullCommunicator>> communicators;
   std::vector<Topology> topologies;
   for (int r = 0; r < size; ++r) {
     topologies.push_back(MakeTopology(r, hosts));

@@ -4,7 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator_options.h"
+#include "collectives/full_communicator.h"
 
 namespace carole::collectives {
 
@@ -12,7 +13,7 @@ namespace carole::collectives {
 // is destroyed early, the other ranks see it as gone. Abort() makes the operations of all ranks
 // throw. With size 1 there is no thread and no copy, and every operation returns at once. Throws
 // UsageError if the options do not fit (MakeEngine).
-std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
+std::vector<std::unique_ptr<FullCommunicator>> MakeLocalCommunicators(
     int size, const CommunicatorOptions& options = {});
 
 }  // namespace carole::collectives

@@ -282,7 +282,7 @@ void SendSegmentsEagerly(size_t segment_bytes) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
+std::unique_ptr<FullCommunicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
   const std::optional<launch::RankPlacement> placement = launch::FindRankPlacement(std::getenv);
   if (!placement || !launch::NeedsMpi(*placement))
     return std::move(MakeLocalCommunicators(1, options).front());

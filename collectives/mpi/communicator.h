@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator_options.h"
+#include "collectives/full_communicator.h"
 
 namespace carole::collectives {
 
@@ -18,7 +19,7 @@ namespace carole::collectives {
 //
 // Throws ConfigError if a launcher started several processes but MPI sees one, or if several were
 // started and carole was built without MPI. Throws CommError if MPI fails.
-std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options = {});
+std::unique_ptr<FullCommunicator> MakeMpiCommunicator(const CommunicatorOptions& options = {});
 
 // Returns the name and version of the MPI library, such as "Open MPI v4.1.4", or "none" in a build
 // without MPI.

@@ -9,7 +9,7 @@
 
 namespace carole::collectives {
 
-std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
+std::unique_ptr<FullCommunicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
   const std::optional<launch::RankPlacement> placement = launch::FindRankPlacement(std::getenv);
   if (placement && placement->size > 1) {
     throw ConfigError("[comm] job: carole was built without MPI: got " +

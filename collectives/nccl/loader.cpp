@@ -62,8 +62,10 @@ void RequireOneRankPerGpu(std::span<const std::string> gpus, int version, bool m
   }
 }
 
-void UseNccl(Communicator& communicator, const DeviceStream& device, double deadline_seconds) {
-  if (communicator.size() == 1) return;
+std::unique_ptr<DeviceAllReduce> ConnectByNccl(Communicator& communicator,
+                                               const DeviceStream& device,
+                                               double deadline_seconds) {
+  if (communicator.size() == 1) return nullptr;
   const NcclModule& nccl = LoadModule();
   const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   RequireOneRankPerGpu(GpusOfRanks(communicator, nccl.pci_bus_id(device.device)), nccl.version,
@@ -80,8 +82,8 @@ void UseNccl(Communicator& communicator, const DeviceStream& device, double dead
         "which network interfaces NCCL tries, NCCL_SOCKET_IFNAME selects one",
         communicator.size(), waited));
   };
-  communicator.SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce>(
-      nccl.connect(id, communicator.rank(), communicator.size(), device, wait)));
+  return std::unique_ptr<DeviceAllReduce>(
+      nccl.connect(id, communicator.rank(), communicator.size(), device, wait));
 }
 
 std::string NcclVersion() { return Describe(LoadModule().version); }

@@ -1,9 +1,11 @@
 // Connects the GPUs of the ranks with NCCL, so that collectives can reduce GPU memory.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/device_all_reduce.h"
 
 namespace carole::collectives {
 
@@ -13,14 +15,16 @@ struct DeviceStream {
   void* stream = nullptr;  // cudaStream_t of the computation; must outlive the communicator
 };
 
-// Lets the communicator reduce memory of this device with NCCL. Loads libcarole_nccl.so, which lies
-// next to the program, and libnccl.so.2, which it needs. Collective. Does nothing with one rank.
-// Throws ConfigError if a library is missing or ranks share a GPU, and CommError if NCCL cannot
-// connect the ranks before the deadline.
-void UseNccl(Communicator& communicator, const DeviceStream& device, double deadline_seconds);
+// Connects this rank's device with those of the other ranks, for
+// DeviceCollectives::SetDeviceAllReduce. Loads libcarole_nccl.so, which lies next to the program,
+// and libnccl.so.2, which it needs. Collective. Returns null if there is only one rank. Throws
+// ConfigError if a library is missing or ranks share a GPU, and CommError if NCCL cannot connect
+// the ranks before the deadline.
+std::unique_ptr<DeviceAllReduce> ConnectByNccl(Communicator& communicator,
+                                               const DeviceStream& device, double deadline_seconds);
 
 // Returns the version of the NCCL library, such as "2.28.9". Loads it; throws ConfigError as
-// UseNccl() does.
+// ConnectByNccl() does.
 std::string NcclVersion();
 
 }  // namespace carole::collectives

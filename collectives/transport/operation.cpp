@@ -14,26 +14,6 @@ bool Less(const OperationHeader& a, const OperationHeader& b) {
 
 }  // namespace
 
-std::string_view Name(Operation operation) {
-  switch (operation) {
-    case Operation::kAllReduce:
-      return "all_reduce";
-    case Operation::kReduceScatter:
-      return "reduce_scatter";
-    case Operation::kBroadcast:
-      return "broadcast";
-    case Operation::kAllGather:
-      return "all_gather";
-    case Operation::kBarrier:
-      return "barrier";
-    case Operation::kAllocate:
-      return "allocate_arena";
-    case Operation::kShutdown:
-      return "shutdown";
-  }
-  return "?";
-}
-
 OperationHeader MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& tag) {
   OperationHeader header{.count = count,
                          .plan = tag.plan,

@@ -3,23 +3,13 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
+#include "collectives/all_reduce_algorithm.h"
 #include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 #include "src/core/dtype.h"
 
 namespace carole::collectives {
-
-enum class Operation : uint8_t {
-  kAllReduce,
-  kReduceScatter,
-  kBroadcast,
-  kAllGather,
-  kBarrier,
-  kAllocate,
-  kShutdown  // the communicator's destructor
-};
-std::string_view Name(Operation operation);
 
 // One operation as one rank sees it. Ranks compare headers byte by byte, so there is no padding and
 // unused bytes are zero.
@@ -35,9 +25,9 @@ struct OperationHeader {
   int32_t root = 0;
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  uint8_t algorithm = 0;     // row in algorithms.h; kAutoRow: to be measured
-  DType wire = DType::kF32;  // type in which fp32 travels between hosts
-  char what[28] = {};        // Tag::what, truncated
+  AllReduceAlgorithm algorithm{};  // of an all-reduce; kAuto: to be measured
+  DType wire = DType::kF32;        // type in which fp32 travels between hosts
+  char what[28] = {};              // Tag::what, truncated
 
   static constexpr uint64_t kNotInArena = ~uint64_t{0};
   static constexpr int kOffsetBits = 48;

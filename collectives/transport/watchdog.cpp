@@ -62,10 +62,10 @@ void Watchdog::Check(std::span<const int> missing) {
   if (waited.count() >= options_.deadline_seconds) {
     throw CommError(fmt::format(
         "[comm] {}: deadline: {} after {:.1f} s: {}; a rank is frozen or busy, or its network is "
-        "cut: look there, or raise --collective_timeout",
+        "cut: look there, or raise {}",
         DescribeOperation(),
         all_arrived_ ? "all ranks arrived, but one sent no more data" : "ranks have not arrived",
-        waited.count(), DescribeRanks(FindStalledRanks(missing))));
+        waited.count(), DescribeRanks(FindStalledRanks(missing)), Option("collective_timeout")));
   }
   if (waited.count() < options_.warn_seconds || warned_) return;
   warned_ = true;

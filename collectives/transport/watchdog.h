@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/communicator_options.h"
 #include "collectives/transport/operation.h"
 
 namespace carole::collectives {

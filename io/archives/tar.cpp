@@ -89,6 +89,8 @@ struct TarReader::Header {
   uint64_t bytes = 0;
   char type = '0';
   bool is_end = false;
+
+  bool is_folder() const { return type == '5' || name.ends_with('/') || name.empty(); }
 };
 
 TarReader::TarReader(const Source& source, uint64_t begin, uint64_t end)
@@ -172,36 +174,55 @@ void TarReader::Skip(const Header& header) {
   position_ += kBlock + DivideUp(header.bytes, kBlock) * kBlock;
 }
 
-std::optional<TarFile> TarReader::Next() {
+// Reads the next header of a file or folder, and the extension headers before it. An extension
+// header replaces fields of the header that follows it.
+TarReader::Header TarReader::ReadFileHeader() {
   for (;;) {
     Header header = ReadHeader();
-    if (header.is_end) return std::nullopt;
-    const bool extends = header.type == 'L' || header.type == 'x';
-    if (header.type == 'L') long_name_ = ReadText(header, kMaxNameBytes).c_str();
-    if (header.type == 'x') ReadPaxHeader(header);
-    if (extends || header.type == 'K' || header.type == 'g') {
-      Skip(header);
-      continue;
-    }
-    if (!long_name_.empty()) header.name = std::exchange(long_name_, {});
-    if (long_size_) header.bytes = *std::exchange(long_size_, std::nullopt);
-    while (header.name.starts_with("./")) header.name.erase(0, 2);
-    if (LeavesFolder(header.name))
-      Fail(fmt::format("path leads out of the folder: got {}, want a relative path without \"..\"",
-                       header.name.substr(0, 200)));
-    const bool is_folder = header.type == '5' || header.name.ends_with('/') || header.name.empty();
-    if (!is_folder && header.type != '0' && header.type != '\0' && header.type != '7') {
-      Fail(fmt::format("{} is {}, want only files and folders", header.name.substr(0, 200),
-                       TypeName(header.type)));
-    }
-    const uint64_t offset = position_ + kBlock;
-    if (header.bytes > end_ - std::min(offset, end_)) {
-      Fail(fmt::format(
-          "truncated archive: {}: got {} bytes to the end, want {}; re-copy the archive",
-          header.name.substr(0, 200), end_ - std::min(offset, end_), header.bytes));
+    switch (header.type) {
+      case 'L':
+        long_name_ = ReadText(header, kMaxNameBytes).c_str();
+        break;
+      case 'x':
+        ReadPaxHeader(header);
+        break;
+      case 'K':  // a long target of a link, and links are refused
+      case 'g':  // a comment on the whole archive
+        break;
+      default:
+        if (header.is_end) return header;
+        if (!long_name_.empty()) header.name = std::exchange(long_name_, {});
+        if (long_size_) header.bytes = *std::exchange(long_size_, std::nullopt);
+        while (header.name.starts_with("./")) header.name.erase(0, 2);
+        return header;
     }
     Skip(header);
-    if (!is_folder)
+  }
+}
+
+void TarReader::RequireFileOrFolder(const Header& header) const {
+  const std::string name = header.name.substr(0, 200);
+  if (LeavesFolder(header.name))
+    Fail(fmt::format("path leads out of the folder: got {}, want a relative path without \"..\"",
+                     name));
+  const bool is_file = header.type == '0' || header.type == '\0' || header.type == '7';
+  if (!header.is_folder() && !is_file)
+    Fail(fmt::format("{} is {}, want only files and folders", name, TypeName(header.type)));
+  const uint64_t room = end_ - std::min(position_ + kBlock, end_);
+  if (header.bytes > room) {
+    Fail(fmt::format("truncated archive: {}: got {} bytes to the end, want {}; re-copy the archive",
+                     name, room, header.bytes));
+  }
+}
+
+std::optional<TarFile> TarReader::Next() {
+  for (;;) {
+    Header header = ReadFileHeader();
+    if (header.is_end) return std::nullopt;
+    RequireFileOrFolder(header);
+    const uint64_t offset = position_ + kBlock;
+    Skip(header);
+    if (!header.is_folder())
       return TarFile{.name = std::move(header.name), .offset = offset, .bytes = header.bytes};
   }
 }

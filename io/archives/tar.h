@@ -37,6 +37,8 @@ class TarReader {
   struct Header;
 
   Header ReadHeader() const;
+  Header ReadFileHeader();
+  void RequireFileOrFolder(const Header& header) const;
   std::string ReadText(const Header& header, uint64_t max_bytes) const;
   void ReadPaxHeader(const Header& header);
   void Skip(const Header& header);

@@ -316,9 +316,10 @@ void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec>
     if (found.contains(v.name)) add(fmt::format("{} is unexpected", v.name));
   }
   if (count == 0) return;
-  Refuse(path, fmt::format("is a checkpoint of another net: {} variables differ: {}{}; use the "
-                           "--model_name and --train_image_size that wrote it, or another folder",
-                           count, shown, count > kMaxShown ? ", …" : ""));
+  Refuse(path, fmt::format("is a checkpoint of another net: {} variables differ: {}{}; use the {} "
+                           "and {} that wrote it, or another folder",
+                           count, shown, count > kMaxShown ? ", …" : "", Option("model_name"),
+                           Option("train_image_size")));
 }
 
 }  // namespace carole::io

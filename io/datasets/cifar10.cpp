@@ -46,9 +46,9 @@ void BuildCifar10(const BuildOptions& options) {
   const std::filesystem::path& folder = std::filesystem::exists(inner) ? inner : options.raw_dir;
   if (!std::filesystem::exists(folder / "data_batch_1.bin")) {
     throw DataError(fmt::format(
-        "[io.build] --raw_dir {}: no data_batch_1.bin here or in cifar-10-batches-bin: want "
-        "the unpacked binary version of CIFAR-10",
-        options.raw_dir.string()));
+        "[io.build] {} {}: no data_batch_1.bin here or in cifar-10-batches-bin: want the unpacked "
+        "binary version of CIFAR-10",
+        Option("raw_dir"), options.raw_dir.string()));
   }
   const RawSplit train = ReadSplit(*options.dataset, folder,
                                    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",

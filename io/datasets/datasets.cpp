@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folders and shards that --dataset_dir names; FindShards() describes its syntax.
+// Returns the folders and shards that dataset_dir names; FindShards() describes its syntax.
 std::vector<fs::path> ExpandDatasetDir(const fs::path& dataset_dir) {
   std::error_code error;
   if (fs::exists(dataset_dir, error)) return {dataset_dir};
@@ -131,26 +131,31 @@ const DatasetEntry& FindDataset(std::string_view name) {
   for (const DatasetEntry& dataset : kDatasets) {
     if (dataset.name == name) return dataset;
   }
-  throw UsageError(
-      fmt::format("[io.datasets] --dataset_name: unknown dataset: got '{}', want one of {}", name,
-                  JoinNames(kDatasets)));
+  throw UsageError({.tag = "io.datasets",
+                    .option = "dataset_name",
+                    .problem = "unknown dataset",
+                    .got = fmt::format("'{}'", name),
+                    .want = "one of " + JoinNames(kDatasets)});
 }
 
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split) {
   for (const SplitEntry& entry : dataset.splits) {
     if (entry.name == split) return entry;
   }
-  throw UsageError(fmt::format(
-      "[io.datasets] --dataset_split_name, --eval_split_name: {} has no such split: got '{}', "
-      "want one of {}",
-      dataset.name, split, JoinNames(dataset.splits)));
+  throw UsageError(
+      fmt::format("[io.datasets] {}, {}: {} has no such split: got '{}', want one of {}",
+                  Option("dataset_split_name"), Option("eval_split_name"), dataset.name, split,
+                  JoinNames(dataset.splits)));
 }
 
 std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view split,
                                  const fs::path& dataset_dir) {
   const std::string pattern(FindSplit(dataset, split).pattern);
   if (dataset_dir.empty())
-    throw UsageError("[io.datasets] --dataset_dir: missing: want a folder with TFRecords");
+    throw UsageError({.tag = "io.datasets",
+                      .option = "dataset_dir",
+                      .problem = "missing",
+                      .want = "a folder with TFRecords"});
   std::vector<fs::path> shards;
   std::set<fs::path> known;  // folders and patterns may overlap
   const auto take = [&](const fs::path& path) {
@@ -165,17 +170,17 @@ std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view s
     if (error == std::errc::not_a_directory) {
       take(path);
     } else if (error) {
-      const std::string text = fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
-                                           path.string(), error.message());
+      const std::string text = fmt::format("[io.datasets] {} {}: cannot be read: {}",
+                                           Option("dataset_dir"), path.string(), error.message());
       if (error == std::errc::no_such_file_or_directory) throw DataError(text);
       throw DiskError(text);
     }
   }
   if (shards.empty()) {
     throw DataError(
-        fmt::format("[io.datasets] --dataset_dir {}: no file matches {}; build the records first: "
-                    "carole dataset build",
-                    dataset_dir.string(), pattern));
+        fmt::format("[io.datasets] {} {}: no file matches {}; build the records first: carole "
+                    "dataset build",
+                    Option("dataset_dir"), dataset_dir.string(), pattern));
   }
   // All ranks number the records in this order, so it must depend only on the names.
   std::ranges::sort(shards, {}, [](const fs::path& p) { return std::pair(p.filename(), p); });
@@ -190,10 +195,11 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   std::error_code error;
   if (!fs::exists(labels, error)) {
     if (error) ThrowDiskError("io.datasets", labels.string(), "open", error.value());
-    throw DataError(fmt::format(
-        "[io.datasets] {}: no such file: it lists the classes of {}; check --dataset_dir, or "
-        "build the records first: carole dataset build",
-        labels.string(), dataset.name));
+    throw DataError(
+        fmt::format("[io.datasets] {}: no such file: it lists the classes of {}; check {}, or "
+                    "build the records "
+                    "first: carole dataset build",
+                    labels.string(), dataset.name, Option("dataset_dir")));
   }
   int num_classes = 0;
   std::set<int> seen;

@@ -191,7 +191,7 @@ void BuildSplit(const BuildOptions& options, const std::string& split, const Sou
       });
 }
 
-// Loads --bounding_boxes, or the first known file in raw_dir.
+// Loads options.bounding_boxes, or the first known file in raw_dir.
 BoundingBoxes LoadBoxes(const BuildOptions& options) {
   fs::path path = options.bounding_boxes;
   for (const char* name : {"imagenet_2012_bounding_boxes.csv", "ILSVRC2012_bbox_train_v2.tar.gz",
@@ -199,11 +199,9 @@ BoundingBoxes LoadBoxes(const BuildOptions& options) {
     if (path.empty() && fs::exists(options.raw_dir / name)) path = options.raw_dir / name;
   }
   if (path.empty()) {
-    LogWarning(
-        kTag,
-        "{}: no bounding boxes found, so the records will have none; pass --bounding_boxes to "
-        "add them",
-        options.raw_dir.string());
+    LogWarning(kTag,
+               "{}: no bounding boxes found, so the records will have none; pass {} to add them",
+               options.raw_dir.string(), Option("bounding_boxes"));
     return {};
   }
   BoundingBoxes boxes = BoundingBoxes::Load(path);
@@ -217,7 +215,7 @@ void BuildImagenet(const BuildOptions& options) {
   const fs::path train = options.raw_dir / "ILSVRC2012_img_train.tar";
   const fs::path validation = options.raw_dir / "ILSVRC2012_img_val.tar";
   if (!fs::exists(train) && !fs::exists(validation)) {
-    throw DataError(fmt::format("[{}] --raw_dir {}: no archives: want {} or {}", kTag,
+    throw DataError(fmt::format("[{}] {} {}: no archives: want {} or {}", kTag, Option("raw_dir"),
                                 options.raw_dir.string(), train.filename().string(),
                                 validation.filename().string()));
   }

@@ -44,7 +44,7 @@ std::vector<fs::path> ListVisible(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
   }
-  const std::string location = "--raw_dir " + folder.string();
+  const std::string location = Option("raw_dir") + " " + folder.string();
   if (error == std::errc::no_such_file_or_directory)
     throw DataError(fmt::format("[io.build] {}: no such folder; correct the path", location));
   if (error) ThrowDiskError("io.build", location, "list", error.value());
@@ -57,17 +57,17 @@ std::vector<fs::path> ListVisible(const fs::path& folder) {
 void CheckIsFile(const fs::path& image) {
   std::error_code error;
   if (fs::is_regular_file(image, error)) return;
-  throw DataError(fmt::format("[io.build] --raw_dir {}: not an image file: got {}; remove it",
-                              image.string(),
+  throw DataError(fmt::format("[io.build] {} {}: not an image file: got {}; remove it",
+                              Option("raw_dir"), image.string(),
                               fs::exists(image, error) ? "a folder or device" : "a broken link"));
 }
 
 // Throws DataError if a class name has a line break, because labels.txt has one line per class.
 void CheckFolderName(const fs::path& folder) {
   if (folder.filename().string().find_first_of("\n\r") == std::string::npos) return;
-  throw DataError(fmt::format(
-      "[io.build] --raw_dir {}: line break in the name of a class folder; rename the folder",
-      folder.parent_path().string()));
+  throw DataError(
+      fmt::format("[io.build] {} {}: line break in the name of a class folder; rename the folder",
+                  Option("raw_dir"), folder.parent_path().string()));
 }
 
 // Nothing is ignored silently.
@@ -104,9 +104,9 @@ Photos ListPhotos(const fs::path& root) {
   }
   WarnAboutIgnoredFiles(root, left_out, example, empty);
   if (photos.all.empty()) {
-    throw DataError(fmt::format(
-        "[io.build] --raw_dir {}: no images: want one folder of .jpg or .png files per class",
-        root.string()));
+    throw DataError(
+        fmt::format("[io.build] {} {}: no images: want one folder of .jpg or .png files per class",
+                    Option("raw_dir"), root.string()));
   }
   return photos;
 }
@@ -193,10 +193,10 @@ void BuildFlowers(const BuildOptions& options) {
   const Photos photos = ListPhotos(fs::exists(inner) ? inner : options.raw_dir);
   const auto& names = options.dataset->class_names;
   if (!std::equal(photos.classes.begin(), photos.classes.end(), names.begin(), names.end())) {
-    throw DataError(fmt::format(
-        "[io.build] --raw_dir {}: wrong class folders: want {}; for your own classes pass "
-        "--dataset_name=folder",
-        options.raw_dir.string(), JoinTexts(names)));
+    throw DataError(
+        fmt::format("[io.build] {} {}: wrong class folders: want {}; for your own classes pass {}",
+                    Option("raw_dir"), options.raw_dir.string(), JoinTexts(names),
+                    Option("dataset_name", "folder")));
   }
   const Split split = SplitAsTfSlim(photos, options.seed.value_or(0));
   BuildSplit(options, "flowers_", "train", split.train, options.train_shards.value_or(kShards));

@@ -52,19 +52,20 @@ void BuildSplit(const BuildOptions& options, const std::string& split, int64_t c
       [&](int64_t i) { return MakeExample(options, split, i); });
 }
 
+void RequireInRange(std::string_view option, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return;
+  throw UsageError({.tag = "io.build",
+                    .option = option,
+                    .got = value,
+                    .want = fmt::format("{} to {}", low, high)});
+}
+
 }  // namespace
 
 void BuildSynthetic(const BuildOptions& options) {
-  if (options.num_classes < 1 || options.num_classes > 1000)
-    throw UsageError(
-        fmt::format("[io.build] --num_classes: got {}, want 1 to 1000", options.num_classes));
-  constexpr int64_t kMaxImages = 100'000'000;
-  if (options.num_images < 1 || options.num_images > kMaxImages)
-    throw UsageError(fmt::format("[io.build] --num_images: got {}, want 1 to {}",
-                                 options.num_images, kMaxImages));
-  if (options.image_width < 8 || options.image_width > kMaxSide)
-    throw UsageError(fmt::format("[io.build] --image_width: got {}, want 8 to {}",
-                                 options.image_width, kMaxSide));
+  RequireInRange("num_classes", options.num_classes, 1, 1000);
+  RequireInRange("num_images", options.num_images, 1, 100'000'000);
+  RequireInRange("image_width", options.image_width, 8, kMaxSide);
   BuildSplit(options, "train", options.num_images, options.train_shards);
   BuildSplit(options, "validation", std::max<int64_t>(1, options.num_images / 10),
              options.validation_shards);

@@ -237,9 +237,9 @@ void CheckNoOtherSet(const fs::path& folder, const std::vector<std::string>& cop
     const auto ours = shard ? counts.find(shard->stem) : counts.end();
     if (ours == counts.end() || ours->second.contains(shard->count)) continue;
     throw UsageError(fmt::format(
-        "[io.verify] --repair {}: holds {} of another set: want a folder without such shards; "
+        "[io.verify] {} {}: holds {} of another set: want a folder without such shards; "
         "remove them or choose another folder",
-        folder.string(), name));
+        Option("repair"), folder.string(), name));
   }
 }
 
@@ -273,16 +273,15 @@ void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) 
   for (const fs::path& shard : shards) {
     if (!names.insert(shard.filename()).second) {
       throw UsageError(fmt::format(
-          "[io.verify] --repair {}: two shards have the name {}, so one copy would overwrite "
-          "the other; repair them one at a time",
-          folder.string(), shard.filename().string()));
+          "[io.verify] {} {}: two shards have the name {}, so one copy would overwrite the other; "
+          "repair them one at a time",
+          Option("repair"), folder.string(), shard.filename().string()));
     }
     std::error_code missing;  // the error is reported when the shard is opened
     if (!fs::equivalent(folder, fs::absolute(shard).parent_path(), missing)) continue;
     throw UsageError(fmt::format(
-        "[io.verify] --repair {}: this is the folder of the damaged records; choose another "
-        "folder",
-        folder.string()));
+        "[io.verify] {} {}: this is the folder of the damaged records; choose another folder",
+        Option("repair"), folder.string()));
   }
 }
 

@@ -1,5 +1,5 @@
-// Checks every record of a data set's shards (`carole dataset verify`), and copies the good records
-// (--repair).
+// Checks every record of a data set's shards, and copies the good records. `carole dataset verify`
+// runs it.
 #pragma once
 
 #include <cstdint>

@@ -46,8 +46,10 @@ struct Batch {
   std::span<const float> images;
   std::span<const uint8_t> pixels;  // bytes that the net normalizes (preprocessing.h)
   std::span<const int32_t> labels;  // (local_batch)
-  int64_t valid = 0;                // rows 0 to valid - 1 count on this rank
-  int64_t global_valid = 0;         // rows that count over all ranks: the loss divides by it
+  // (local_batch, classes), each row sums to 1. Empty unless a BatchTransform is active.
+  std::span<const float> soft_labels;
+  int64_t valid = 0;         // rows 0 to valid - 1 count on this rank
+  int64_t global_valid = 0;  // rows that count over all ranks: the loss divides by it
   // The largest `valid` of any rank. -1: that of rank 0, which is filled first. This holds unless
   // records were skipped.
   int64_t max_valid = -1;

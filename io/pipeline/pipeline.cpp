@@ -11,14 +11,15 @@
 //
 // A slot holds one batch: images (or pixels), labels, and the plan, which is the record number of
 // each row. There are depth + 1 slots; batch b lives in slot b % (depth + 1). All memory is
-// allocated once. A slot goes through four phases:
+// allocated once. A slot goes through five phases:
 //
 //   1. Planned (consumer, Plan()): the records of all rows are written, and planned_ is
 //      incremented.
 //   2. Filled (threads, FillRow()): each row is read, decoded and preprocessed into its place.
-//   3. Finished (consumer, FinishBatch()): failed rows are removed or thrown, and records are
-//      counted.
-//   4. In use (trainer): until the second call of Next() after the one that returned it, because a
+//   3. Transformed (the thread that filled the last row): batch transforms, if there are any.
+//   4. Finished (consumer, FinishBatch()): failed rows are removed or thrown, and records are
+//      counted. A batch with failures is transformed only now, without the failed rows.
+//   5. In use (trainer): until the second call of Next() after the one that returned it, because a
 //      step is launched before the previous one has ended. Then the slot is planned again.
 //
 // The consumer is the thread that calls Next(). Only it plans, so the plan needs no lock.
@@ -45,8 +46,7 @@
 // plans batch 5 into slot 0, wakes A, and returns batch 2. While the trainer holds batches 1 and 2,
 // the threads work on 3, 4 and 5.
 //
-// The thread that finishes the last row of a batch wakes the consumer. It notifies under the mutex,
-// because the consumer may be between its test and its wait.
+// The thread that finishes the last row of a batch wakes the consumer.
 //
 // Why the number of threads changes nothing
 //
@@ -103,9 +103,11 @@ struct Slot {
   std::vector<float> images;    // empty if the batch has pixels
   std::vector<uint8_t> pixels;  // empty if the batch has images
   std::vector<int32_t> labels;
-  std::vector<int64_t> records;  // the plan: the record number of each row
+  std::vector<float> soft_labels;  // empty if no batch transform is active
+  std::vector<int64_t> records;    // the plan: the record number of each row
   Batch batch;
   std::atomic<int64_t> rows_left{0};                             // rows that are not filled yet
+  bool is_filled = false;                                        // phase 4 may begin
   std::vector<std::pair<int64_t, std::exception_ptr>> failures;  // (row, error), unordered
 };
 
@@ -132,6 +134,8 @@ class Pipeline : public BatchSource {
       slot.pixels.resize(options.dtype == DType::kU8 ? values : 0);
       slot.labels.resize(static_cast<size_t>(options.local_batch));
       slot.records.resize(static_cast<size_t>(options.local_batch));
+      if (!options.augmentations.batches.empty())
+        slot.soft_labels.resize(static_cast<size_t>(options.local_batch * options.num_classes));
     }
     if (next_plan_.position >= sharing_.num_records) next_plan_ = {next_plan_.epoch + 1, 0};
     start_ = next_plan_;
@@ -156,7 +160,7 @@ class Pipeline : public BatchSource {
     Slot& slot = slots_[next_batch_ % slots_.size()];
     {
       std::unique_lock lock(mutex_);
-      batch_filled_.wait(lock, [&] { return slot.rows_left.load() == 0; });
+      batch_filled_.wait(lock, [&] { return slot.is_filled; });
     }
     try {
       FinishBatch(slot);
@@ -199,6 +203,7 @@ class Pipeline : public BatchSource {
     slot.batch = {.images = slot.images,
                   .pixels = slot.pixels,
                   .labels = slot.labels,
+                  .soft_labels = slot.soft_labels,
                   .valid = share.valid,
                   .global_valid = share.global_valid,
                   .first_sample = share.first,
@@ -209,6 +214,7 @@ class Pipeline : public BatchSource {
     slot.rows_left = options_.local_batch;
     {
       const std::lock_guard lock(mutex_);
+      slot.is_filled = false;
       ++planned_;
     }
     batch_planned_.notify_all();
@@ -252,6 +258,11 @@ class Pipeline : public BatchSource {
     for (int64_t row = 0; row < planned; ++row) counts_.hash += HashOf(slot.records[row]);
     for (auto failure = slot.failures.rbegin(); failure != slot.failures.rend(); ++failure)
       if (failure->first < planned) RemoveRow(slot, failure->first);
+    if (!slot.failures.empty() && !slot.soft_labels.empty()) {
+      // Transforms mix all rows, so the others must hold something sensible, too.
+      for (int64_t row = batch.valid; row < options_.local_batch; ++row) CopyRow(slot, 0, row);
+      Transform(slot);
+    }
     counts_.seen += batch.valid;
     batch.counts = counts_;
   }
@@ -259,23 +270,43 @@ class Pipeline : public BatchSource {
   void Skip(const BadRecordError& bad) {
     ++counts_.skipped[static_cast<int>(bad.fault())];
     if (counts_.num_skipped() > options_.max_bad_records) {
-      throw DataError(fmt::format("{}; this is bad record {} of the epoch, --max_bad_records={}",
-                                  bad.what(), counts_.num_skipped(), options_.max_bad_records));
+      throw DataError(fmt::format(
+          "{}; this is bad record {} of the epoch, {}", bad.what(), counts_.num_skipped(),
+          Option("max_bad_records", std::to_string(options_.max_bad_records))));
     }
     LogWarning("io.pipeline", "skipped: {}", WithoutTag(bad.what()));
   }
 
   // Replaces a row by the last valid row, which then is no longer valid.
-  void RemoveRow(Slot& slot, int64_t row) {
-    const int64_t last = --slot.batch.valid;
+  void RemoveRow(Slot& slot, int64_t row) { CopyRow(slot, --slot.batch.valid, row); }
+
+  void CopyRow(Slot& slot, int64_t from, int64_t to) const {
     const int64_t values = reader_.values_per_image();
-    const auto move = [&](auto& images) {
-      if (row != last && !images.empty())
-        std::copy_n(images.begin() + last * values, values, images.begin() + row * values);
+    const auto copy = [&](auto& images) {
+      if (from != to && !images.empty())
+        std::copy_n(images.begin() + from * values, values, images.begin() + to * values);
     };
-    move(slot.images);
-    move(slot.pixels);
-    slot.labels[row] = slot.labels[last];
+    copy(slot.images);
+    copy(slot.pixels);
+    slot.labels[to] = slot.labels[from];
+  }
+
+  // Applies the batch transforms. The result does not depend on the thread, nor on when it is
+  // called.
+  void Transform(Slot& slot) const {
+    if (slot.soft_labels.empty()) return;
+    std::ranges::fill(slot.soft_labels, 0.0f);
+    for (int64_t row = 0; row < options_.local_batch; ++row)
+      slot.soft_labels[row * options_.num_classes + slot.labels[row]] = 1;
+    for (const auto& [name, transform] : options_.augmentations.batches) {
+      Rng rng = AugmentationRng(options_.seed, name, slot.batch.epoch, slot.batch.first_sample);
+      transform->Apply({.images = slot.images,
+                        .soft_labels = slot.soft_labels,
+                        .rows = options_.local_batch,
+                        .height = options_.height,
+                        .width = options_.width,
+                        .rng = rng});
+    }
   }
 
   // The loop of a thread: claims and fills row after row.
@@ -310,7 +341,9 @@ class Pipeline : public BatchSource {
       slot.failures.emplace_back(row, std::current_exception());
     }
     if (slot.rows_left.fetch_sub(1) == 1) {
-      const std::lock_guard lock(mutex_);  // the consumer may be between its test and its wait
+      if (slot.failures.empty()) Transform(slot);
+      const std::lock_guard lock(mutex_);
+      slot.is_filled = true;
       batch_filled_.notify_one();
     }
   }
@@ -353,6 +386,10 @@ void CheckOptions(const PipelineOptions& options) {
                options.num_classes);
   CAROLE_CHECK(options.channels == 1 || options.channels == 3, "a pipeline of {} channels",
                options.channels);
+  CAROLE_CHECK(options.augmentations.empty() || options.training,
+               "augmentations of an evaluation: {}", options.augmentations.Describe());
+  CAROLE_CHECK(options.augmentations.batches.empty() || options.dtype == DType::kF32,
+               "transforms of batches of {}", Name(options.dtype));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 // and row a record goes to.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -17,9 +16,9 @@
 namespace carole::io {
 
 struct PipelineOptions : SampleOptions {
-  std::filesystem::path dataset_dir;
+  std::string dataset_dir;  // a folder, or a comma list of folders, files and globs
   // The folder of the record index if dataset_dir is read-only; may be empty.
-  std::filesystem::path work_dir;
+  std::string work_dir;
   std::string split;
   // The type of images. kU8: bytes, which the net normalizes (NormalizationOf()).
   DType dtype = DType::kF32;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "io/augmentation/augmentation.h"
 #include "io/datasets/datasets.h"
 #include "io/image/image.h"
 #include "io/image/jpeg.h"
@@ -23,10 +24,11 @@ struct SampleOptions {
   uint64_t seed = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
   std::shared_ptr<const ImageDecoderFactory> decoder_factory;  // JpegOptions, shared by pipelines
-  bool dct_scaling = false;         // large JPEGs are decoded at a reduced size
-  bool fast_mode = true;            // PreprocessingTask::fast_mode
-  bool use_bounding_boxes = false;  // uses the boxes in the records if the preprocessing can
-  bool random_order = false;        // records are read in random order: a hint to the system
+  bool dct_scaling = false;          // large JPEGs are decoded at a reduced size
+  Augmentations augmentations = {};  // of training; all are active (Augmentations::Active())
+  bool fast_mode = true;             // PreprocessingTask::fast_mode
+  bool use_bounding_boxes = false;   // uses the boxes in the records if the preprocessing can
+  bool random_order = false;         // records are read in random order: a hint to the system
 };
 
 }  // namespace carole::io

@@ -10,6 +10,7 @@
 #include "io/records/example.h"
 #include "io/records/raw_pixels.h"
 #include "io/records/tfrecord.h"
+#include "src/core/error.h"
 #include "src/core/files/open_file_limit.h"
 #include "src/core/stopwatch.h"
 
@@ -73,6 +74,7 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
       preprocess_(options.training ? options.preprocessing->train : options.preprocessing->eval),
       want_boxes_(options.use_bounding_boxes && options.training &&
                   options.preprocessing->uses_boxes),
+      deviation_(DeviationOf(*options.preprocessing)),
       channels_(options.channels == 1 ? options.dataset->channels : options.channels),
       index_(std::move(index)) {
   RequireOpenFiles(index_.shards().size());
@@ -125,6 +127,15 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
                 .rng = &rng,
                 .boxes = boxes,
                 .fast_mode = options_.fast_mode});
+    for (const auto& [name, augmentation] : options_.augmentations.images) {
+      Rng own = AugmentationRng(options_.seed, name, epoch, record);
+      augmentation->Apply({.values = image,
+                           .height = options_.height,
+                           .width = options_.width,
+                           .channels = options_.channels,
+                           .deviation = deviation_,
+                           .rng = own});
+    }
     const int64_t decode_ns = (scratch.image.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
     counters.augment_ns.fetch_add(watch.LapTime().count() - decode_ns, std::memory_order_relaxed);
@@ -167,9 +178,9 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
   const int64_t low = options_.labels_offset;
   const int64_t high = low + options_.num_classes - 1;
   if (stored >= low && stored <= high) return static_cast<int32_t>(stored - low);
-  throw DataError(
-      fmt::format("label out of range: got {}, want {} to {} ({} classes, --labels_offset={})",
-                  stored, low, high, options_.num_classes, options_.labels_offset));
+  throw DataError(fmt::format("label out of range: got {}, want {} to {} ({} classes, {})", stored,
+                              low, high, options_.num_classes,
+                              Option("labels_offset", std::to_string(options_.labels_offset))));
 }
 
 void SampleReader::OpenImage(const LabeledImage& image, Scratch& scratch) const {

@@ -91,7 +91,8 @@ class SampleReader {
   SampleOptions options_;
   PreprocessingFunction preprocess_;
   bool want_boxes_;
-  int channels_;  // of the decoded image; more than of the output if color becomes gray
+  float deviation_;  // of the preprocessed values
+  int channels_;     // of the decoded image; more than of the output if color becomes gray
   RecordIndex index_;
   std::vector<std::unique_ptr<Source>> shards_;
 };

@@ -58,17 +58,27 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name) {
   for (const PreprocessingEntry& entry : kPreprocessings) {
     if (entry.name == name) return entry;
   }
-  throw UsageError(fmt::format(
-      "[io.preprocessing] --preprocessing_name: unknown preprocessing: got '{}', want one of {}",
-      name, JoinNames(kPreprocessings)));
+  throw UsageError({.tag = "io.preprocessing",
+                    .option = "preprocessing_name",
+                    .problem = "unknown preprocessing",
+                    .got = fmt::format("'{}'", name),
+                    .want = "one of " + JoinNames(kPreprocessings)});
 }
 
 const Normalization& NormalizationOf(const PreprocessingEntry& entry) {
   if (entry.normalization) return *entry.normalization;
-  throw UsageError(fmt::format(
-      "[io.preprocessing] --input_dtype: the preprocessing {} standardizes each image with its own "
-      "mean and deviation: got uint8, want fp32",
-      entry.name));
+  throw UsageError({.tag = "io.preprocessing",
+                    .option = "input_dtype",
+                    .problem = fmt::format("the preprocessing {} standardizes each image with its "
+                                           "own mean and deviation",
+                                           entry.name),
+                    .got = "uint8",
+                    .want = "fp32"});
+}
+
+float DeviationOf(const PreprocessingEntry& entry) {
+  constexpr float kImagenetDeviation = 57.6f;  // of pixels, over all three channels
+  return entry.normalization ? kImagenetDeviation * entry.normalization->multiply : 1;
 }
 
 void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,

@@ -83,7 +83,7 @@ struct Normalization {
 
 inline constexpr std::array<float, 3> kImagenetMeans = {123.68f, 116.78f, 103.94f};  // R, G, B
 
-// A preprocessing, as --preprocessing_name selects it.
+// A preprocessing, which users select by its name.
 struct PreprocessingEntry {
   std::string_view name;
   PreprocessingFunction train = nullptr;
@@ -132,6 +132,9 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name);
 // UsageError if this preprocessing standardizes each image instead.
 const Normalization& NormalizationOf(const PreprocessingEntry& entry);
 
+// Returns the standard deviation that the values of photos have after this preprocessing.
+float DeviationOf(const PreprocessingEntry& entry);
+
 // Converts preprocessed values back to pixels, rounded and clipped to 0..255. Both spans have shape
 // (height, width, channels). If the image was standardized, its smallest value becomes 0 and its
 // largest 255.
@@ -142,7 +145,7 @@ void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, in
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);
 
 // Calls `function`, which is the train or eval function of `entry`. If the image has three channels
-// and out has room for one value per pixel, out becomes gray, as with TF-Slim's --use_grayscale.
+// and out has room for one value per pixel, out becomes gray, as with TF-Slim's use_grayscale.
 // TensorFlow applies its weights 0.2989, 0.587 and 0.114 before normalization. Normalization is
 // linear, so this function weighs the normalized values instead.
 void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,

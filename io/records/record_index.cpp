@@ -35,7 +35,7 @@
 //
 // Damage. A damaged length hides where the next record begins. Without skip_damage that is an
 // error. With it, the scan searches for the next valid header, and the bytes up to there become one
-// record. Reading it fails, so it is counted as one bad record (--max_bad_records). Damaged data
+// record. Reading it fails, so it is counted as one bad record (max_bad_records). Damaged data
 // needs no special treatment, because the offsets remain valid. An index with damage is not cached.
 //
 // If neither folder can be written, the serialized index is kept in memory, and later loads in this
@@ -52,6 +52,7 @@
 
 #include "io/records/tfrecord.h"
 #include "src/core/check.h"
+#include "src/core/error.h"
 #include "src/core/files/crc32c.h"
 #include "src/core/files/disk.h"
 #include "src/core/hash.h"
@@ -273,8 +274,8 @@ RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
   if (!written) {
     LogInfo("io.index",
             "the record index cannot be cached: {}; every start scans the shards again; set "
-            "--work_dir to a folder that this user can write",
-            problem);
+            "{} to a folder that this user can write",
+            problem, Option("work_dir"));
     Memory().Keep(name, std::move(bytes));
   }
   return RecordIndex(std::move(shards));

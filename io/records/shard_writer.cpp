@@ -42,13 +42,12 @@ class FailedExamples {
   void ThrowIfOverLimit() const {
     if (ExceedsLimit())
       throw DataError(fmt::format(
-          "{}; this is the first of {} examples that could not be made; fix the files, or pass "
-          "--max_bad_records={} to leave them out",
-          first_, count_.load(), count_.load()));
+          "{}; this is the first of {} examples that could not be made; fix the files, or pass {} "
+          "to leave them out",
+          first_, count_.load(), Option("max_bad_records", std::to_string(count_.load()))));
     if (count_ > 0)
-      LogWarning("io.build",
-                 "{} examples could not be made and are left out, as --max_bad_records={} allows",
-                 count_.load(), limit_);
+      LogWarning("io.build", "{} examples could not be made and are left out, as {} allows",
+                 count_.load(), Option("max_bad_records", std::to_string(limit_)));
   }
 
  private:
@@ -77,8 +76,9 @@ std::vector<int> MissingShards(const ShardPlan& plan) {
     if (plan.count(s) == 0) {
       throw UsageError(
           fmt::format("[io.build] {}: more shards than images: got {} images for {} shards; use "
-                      "fewer --train_shards or --validation_shards",
-                      ShardPath(plan, s).string(), plan.starts.back(), plan.num_shards()));
+                      "fewer {} or {}",
+                      ShardPath(plan, s).string(), plan.starts.back(), plan.num_shards(),
+                      Option("train_shards"), Option("validation_shards")));
     }
     if (!fs::exists(ShardPath(plan, s))) missing.push_back(s);
   }
@@ -144,10 +144,11 @@ void CheckShards(const ShardPlan& plan) {
   const fs::path path = DescriptionPath(plan);
   if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxDescriptionBytes) == DescriptionLine(plan))
     return;
-  throw UsageError(fmt::format(
-      "[io.build] {}: holds {}{} of another build: want shards made from '{}'; remove "
-      "them or choose another --dataset_dir",
-      plan.folder.string(), plan.stem, plan.is_single_file ? "" : "*", plan.build_description));
+  throw UsageError(
+      fmt::format("[io.build] {}: holds {}{} of another build: want shards made from '{}'; remove "
+                  "them or choose another {}",
+                  plan.folder.string(), plan.stem, plan.is_single_file ? "" : "*",
+                  plan.build_description, Option("dataset_dir")));
 }
 
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {

@@ -81,8 +81,11 @@ Format ParseFormat(const std::string& name) {
   for (const FormatEntry& entry : kFormats) {
     if (name == entry.name) return entry.format;
   }
-  throw UsageError(fmt::format("[flags] --format: no such format: got {}, want one of {}",
-                               Quote(name), FormatNames()));
+  throw UsageError({.tag = "flags",
+                    .option = "format",
+                    .problem = "no such format",
+                    .got = Quote(name),
+                    .want = "one of " + FormatNames()});
 }
 
 std::string ClusterText(const Cluster& cluster, Format format) {

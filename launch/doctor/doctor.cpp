@@ -169,12 +169,12 @@ Finding JudgeInterfaces(const std::vector<std::string>& names, const std::string
   }
   if (!chosen.empty() || real.size() == names.size())
     return {"network", FindingStatus::kOk, text, ""};
+  const std::string name = real.empty() ? "NAME" : real[0];
   return {
       "network", FindingStatus::kWarning, text,
       fmt::format("if the job has several hosts, choose the interface that connects them: --mca "
-                  "btl_tcp_if_include {0} --mca oob_tcp_if_include {0}; carole launch "
-                  "--network={0}",
-                  real.empty() ? "NAME" : real[0])};
+                  "btl_tcp_if_include {0} --mca oob_tcp_if_include {0}; carole launch {1}",
+                  name, Option("network", name))};
 }
 
 Finding CheckInterfaces() {
@@ -222,13 +222,13 @@ Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_pe
   const std::string text = fmt::format("{}: {} free, writes {}/s", folder, Bytes(free_bytes),
                                        Bytes(static_cast<int64_t>(bytes_per_second)));
   if (free_bytes < 2 * kGigabyte)
-    return {
-        "disk", FindingStatus::kProblem, text,
-        "free some space (6 checkpoints of a large net take 5 GB), or use --keep_checkpoints=1"};
+    return {"disk", FindingStatus::kProblem, text,
+            "free some space (6 checkpoints of a large net take 5 GB), or use " +
+                Option("keep_checkpoints", "1")};
   if (bytes_per_second < 20.0 * kMegabyte)
-    return {
-        "disk", FindingStatus::kWarning, text,
-        "saving checkpoints may not keep up: use a larger --save_interval_secs or another disk"};
+    return {"disk", FindingStatus::kWarning, text,
+            fmt::format("saving checkpoints may not keep up: use a larger {} or another disk",
+                        Option("save_interval_secs"))};
   return {"disk", FindingStatus::kOk, text, ""};
 }
 
@@ -242,7 +242,7 @@ Finding CheckDisk(const std::string& folder) {
   if (speed == 0)
     return {"disk", FindingStatus::kProblem,
             fmt::format("{}: cannot be written: {}", existing.string(), std::strerror(errno)),
-            "set --train_dir to a folder that this user may write"};
+            fmt::format("set {} to a folder that this user may write", Option("train_dir"))};
   return JudgeDisk(existing.string(), FreeBytes(existing.string()), speed);
 }
 

@@ -122,9 +122,9 @@ Finding JudgeGpu(const GpuFacts& facts) {
   const bool is_bound = facts.gpus == 1 && !facts.visible_devices.empty();
   if (facts.local_ranks > facts.gpus && !is_bound)
     return {"GPU", FindingStatus::kProblem, text,
-            fmt::format("start {} ranks on this host, or give the job more GPUs (--num_gpus; "
-                        "Slurm: --gpus-per-node)",
-                        facts.gpus)};
+            fmt::format("start {} ranks on this host, or give the job more GPUs ({}; Slurm: "
+                        "--gpus-per-node)",
+                        facts.gpus, Option("num_gpus"))};
   return {"GPU", FindingStatus::kOk, text, ""};
 }
 

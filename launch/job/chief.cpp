@@ -17,11 +17,11 @@
 //             |-- ssh h1  ------------------>  sshd --- daemon of mpirun --- rank 1
 //             `-- ssh h2  ------------------>  the same on h2, with rank 2
 //
-// The chief keeps one ssh session with every other training task from start to end (and, with
-// --ps=idle, with every parameter server). A session runs `echo "carole: ready"; exec cat >end`. It
-// has three uses. Its first line shows that the sshd of the task is ready. While the session is
-// open, both sides are alive. At the end, the chief sends the exit code of the job through it into
-// the file that the task waits for. ssh.cpp explains the keys.
+// The chief keeps one ssh session with every other training task from start to end (and with every
+// parameter server, if these stay until the end). A session runs `echo "carole: ready"; exec cat
+// >end`. It has three uses. Its first line shows that the sshd of the task is ready. While the
+// session is open, both sides are alive. At the end, the chief sends the exit code of the job
+// through it into the file that the task waits for. ssh.cpp explains the keys.
 //
 // Phases.
 //   1. Start. The chief creates the key of the job. The other tasks wait for the key and start
@@ -209,9 +209,10 @@ bool Chief::WaitForHosts(double seconds) {
       }
       throw CommError(fmt::format(
           "[launch] job: hosts did not connect within {:g} s: got {} of {}, without {}; "
-          "start carole launch there, open its port, or raise --start_timeout (after a lost "
-          "host: raise --restart_timeout or lower --min_hosts)",
-          seconds, num_connected, cluster_.hosts.size(), JoinTexts(missing)));
+          "start carole launch there, open its port, or raise {} (after a lost host: raise {} or "
+          "lower {})",
+          seconds, num_connected, cluster_.hosts.size(), JoinTexts(missing),
+          Option("start_timeout"), Option("restart_timeout"), Option("min_hosts")));
     }
     if (now > next_report) {
       LogInfo("launch", "waited {:.0f} s so far for {}", now - start, JoinTexts(missing));

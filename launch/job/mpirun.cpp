@@ -34,10 +34,11 @@ void AddNetwork(Arguments& arguments, const MpirunOptions& options) {
                std::string_view("._-/,:").find(c) != std::string_view::npos;
       });
   if (!is_valid)
-    throw UsageError(fmt::format(
-        "[flags] --network: bad interface: got {}, want names or subnets such as eth1 or "
-        "10.0.0.0/8",
-        Quote(network)));
+    throw UsageError({.tag = "flags",
+                      .option = "network",
+                      .problem = "bad interface",
+                      .got = Quote(network),
+                      .want = "names or subnets such as eth1 or 10.0.0.0/8"});
   AddMcaParameter(arguments, "oob_tcp_if_include", network);
   AddMcaParameter(arguments, "btl_tcp_if_include", network);
   const bool is_set =
@@ -57,9 +58,12 @@ std::pair<int, int> ParsePorts(const std::string& ports) {
         last - first + 1 >= kFewest)
       return {first, last};
   }
-  throw UsageError(fmt::format(
-      "[flags] --ports: bad range: got {}, want FIRST-LAST with at least {} ports from {} to {}",
-      Quote(ports), kFewest, kLowest, kHighest));
+  throw UsageError({.tag = "flags",
+                    .option = "ports",
+                    .problem = "bad range",
+                    .got = Quote(ports),
+                    .want = fmt::format("FIRST-LAST with at least {} ports from {} to {}", kFewest,
+                                        kLowest, kHighest)});
 }
 
 // Splits the range: the first half is for connections between daemons, the second for the messages

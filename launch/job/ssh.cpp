@@ -16,14 +16,14 @@
 // knows every sshd of the job by the alias carole-job, so known_hosts has one line, and a task
 // that comes back with another address is still believed.
 //
-// The key comes from one of two flags.
+// The key comes from one of two options.
 //
-//   --work_dir  The chief creates WORK_DIR/.carole-launch/id_ed25519 in the folder that all hosts
+//   work_dir    The chief creates WORK_DIR/.carole-launch/id_ed25519 in the folder that all hosts
 //               share. The other tasks wait for it. It is created under a temporary name and then
 //               renamed, so a task that sees the file sees the whole key. Folder and file must
 //               belong to this user or to root, and other users must not be able to read them:
 //               a user who can place a key there can log in.
-//   --ssh_key   The platform mounts a key on all hosts. The platform also chooses its mode, so only
+//   ssh_key     The platform mounts a key on all hosts. The platform also chooses its mode, so only
 //               the owner is checked.
 //
 // ssh and sshd refuse a private key that other users can read, even if the platform has mounted it
@@ -76,9 +76,8 @@ constexpr const char* kHostKeyAlias = "carole-job";
 constexpr const char* kSshKeygenPackage = "openssh-client";
 
 [[noreturn]] void Fail(const std::string& path, const char* what) {
-  throw DiskError(
-      fmt::format("[launch] {}: cannot be {}: {}; check --ssh_key, --work_dir and TMPDIR", path,
-                  what, std::strerror(errno)));
+  throw DiskError(fmt::format("[launch] {}: cannot be {}: {}; check {}, {} and TMPDIR", path, what,
+                              std::strerror(errno), Option("ssh_key"), Option("work_dir")));
 }
 
 std::string ReadKey(const fs::path& path) {
@@ -100,8 +99,8 @@ void CheckOwnerAndMode(const fs::path& path, bool is_mounted) {
   if (status.st_uid != geteuid() && status.st_uid != 0)
     throw ConfigError(fmt::format(
         "[launch] {}: the key belongs to another user: got owner {}, want {}; remove it, or "
-        "choose another folder with --work_dir",
-        path.string(), status.st_uid, geteuid()));
+        "choose another folder with {}",
+        path.string(), status.st_uid, geteuid(), Option("work_dir")));
   if (!is_mounted && (status.st_mode & 077) != 0)
     throw ConfigError(
         fmt::format("[launch] {}: other users can read the key: got mode {:o}, want 600; "
@@ -166,8 +165,8 @@ void MakeSharedKey(const fs::path& path) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
-    throw DiskError(fmt::format("[launch] --work_dir {}: cannot be written: {}", folder.string(),
-                                error.message()));
+    throw DiskError(fmt::format("[launch] {} {}: cannot be written: {}", Option("work_dir"),
+                                folder.string(), error.message()));
   fs::permissions(folder, fs::perms::owner_all, error);
   const std::string part = fmt::format("{}.{}.part", path.string(), getpid());
   fs::remove(part, error);  // left by a killed process with this id: ssh-keygen would ask whether

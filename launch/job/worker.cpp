@@ -48,8 +48,8 @@ std::optional<int> WaitForKey(const std::filesystem::path& path, BlockedSignals&
     if (SteadySeconds() > end)
       throw CommError(
           fmt::format("[launch] {}: the chief has not created the job's key within {:g} s; check "
-                      "that --work_dir is a folder that all hosts share",
-                      path.string(), seconds));
+                      "that {} is a folder that all hosts share",
+                      path.string(), seconds, Option("work_dir")));
     if (const auto signal = signals.Wait(kPollMs); signal && IsTerminationSignal(*signal))
       return signal;
   }

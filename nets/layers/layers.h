@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "nets/layers/builder.h"
+#include "src/backend/ops/window.h"
 
 namespace carole::nets {
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "src/backend/ops/normalize.h"
 #include "src/graph/graph.h"
 
 namespace carole::nets {
@@ -17,6 +18,7 @@ struct ModelOptions {
   bool training = false;    // with batch statistics, dropout and auxiliary heads
   bool dropout = true;      // false: no dropout, even in training
   double label_smoothing = 0;
+  bool soft_labels = false;  // the input "labels" is (N,K) instead of (N)
   // If set, the images are bytes, and the graph normalizes them first.
   std::optional<NormalizeAttributes> normalize;
   DType compute = DType::kF32;  // type of variables and results; kF64 for tests
@@ -32,8 +34,8 @@ struct NetOutput {
 };
 
 // The graph of a net with its inputs, losses and outputs.
-//   Inputs:  "images" (N,C,H,W) fp32 or bytes; "labels" (N) int32; "weights" (N), the weight of
-//            each sample in the loss.
+//   Inputs:  "images" (N,C,H,W) fp32 or bytes; "labels" (N) int32, or soft labels (N,K);
+//            "weights" (N), the weight of each sample in the loss.
 //   Losses:  "softmax_cross_entropy_loss". In training, if the net has an auxiliary head, also
 //            "aux_loss", times 0.4.
 //   Outputs: losses and logits; for inference also the predictions.

@@ -48,7 +48,7 @@ ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNo
                   Activation activation) {
   const auto scope = b.Enter(name);
   const int64_t channels = b.shape(x)[1];
-  ops::BatchNormInputs in{.x = x};
+  BatchNormInputs<ValueId> in{.x = x};
   if (options.gamma) in.gamma = AddWeight(b, ChannelVariable("gamma", channels, 1), options.l2);
   in.beta = AddWeight(b, ChannelVariable("beta", channels, 0), options.l2);
   in.moving_mean = AddStatistic(b, ChannelVariable("moving_mean", channels, 0));

@@ -1,49 +1,13 @@
 #include "src/backend/backend.h"
 
 #include <cstring>
-#include <iterator>
 
 #include "src/backend/arena_math.h"
+#include "src/backend/ops/copies.h"
+#include "src/core/error.h"
 #include "src/tensor/buffer.h"
 
 namespace carole {
-
-std::string_view Name(OpKind kind) {
-  static constexpr std::string_view kNames[] = {"conv2d",
-                                                "conv2d_backward_data",
-                                                "conv2d_backward_filter",
-                                                "linear",
-                                                "linear_backward_data",
-                                                "linear_backward_filter",
-                                                "batch_norm",
-                                                "batch_norm_backward",
-                                                "relu",
-                                                "relu_backward",
-                                                "hard_activation",
-                                                "hard_activation_backward",
-                                                "add",
-                                                "scaled_add",
-                                                "scale",
-                                                "scale_channels",
-                                                "scale_channels_backward",
-                                                "pool2d",
-                                                "pool2d_backward",
-                                                "lrn",
-                                                "lrn_backward",
-                                                "dropout",
-                                                "dropout_backward",
-                                                "softmax",
-                                                "softmax_cross_entropy",
-                                                "concat",
-                                                "slice",
-                                                "pad2d",
-                                                "normalize",
-                                                "reshape",
-                                                "reorder",
-                                                "casts"};
-  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kCasts) + 1);
-  return kNames[static_cast<int>(kind)];
-}
 
 std::string_view Name(Precision precision) {
   switch (precision) {
@@ -65,7 +29,7 @@ Precision ParsePrecision(std::string_view name) {
     if (Name(p) == name) return p;
   }
   throw ConfigError(
-      fmt::format("[flags] --precision: got {}, want fp32, bf16, fp16 or tf32", name));
+      {.tag = "flags", .option = "precision", .got = name, .want = "fp32, bf16, fp16 or tf32"});
 }
 
 DType ActivationType(Precision precision) {
@@ -79,11 +43,12 @@ void Backend::SetPrecision(Precision precision) {
     activation_dtype_ = DType::kF32;
     return;
   }
-  throw ConfigError(fmt::format(
-      "[precision] {}: {}", Name(precision),
-      precision == Precision::kTf32
-          ? "only GPUs support this format; use --precision=fp32 or bf16"
-          : fmt::format("not supported by the {} backend; use --precision=fp32", name())));
+  throw ConfigError(fmt::format("[precision] {}: {}", Name(precision),
+                                precision == Precision::kTf32
+                                    ? fmt::format("only GPUs support this format; use {} or bf16",
+                                                  Option("precision", "fp32"))
+                                    : fmt::format("not supported by the {} backend; use {}", name(),
+                                                  Option("precision", "fp32"))));
 }
 
 DeviceMemory AllocateOnHost(size_t bytes) {
@@ -91,28 +56,12 @@ DeviceMemory AllocateOnHost(size_t bytes) {
   return {buffer, buffer->data()};
 }
 
-DeviceMemory Backend::Allocate(size_t bytes) const { return AllocateOnHost(bytes); }
-
-DeviceMemory Backend::AllocateStaging(size_t bytes) const { return AllocateOnHost(bytes); }
-
-void Backend::CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const {
-  if (bytes > 0) std::memcpy(host, device, bytes);
-}
-
-void Backend::CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const {
-  if (bytes > 0) std::memcpy(device, host, bytes);
-}
-
 void Backend::Copy(std::byte* to, const std::byte* from, size_t bytes) const {
-  if (const ArenaMath* math = arena_math()) {
-    math->Copy(to, from, bytes);
-  } else if (bytes > 0) {
-    std::memcpy(to, from, bytes);
-  }
+  arena_math().Copy(to, from, bytes);
 }
 
 void Backend::Reorder(const Tensor& from, const Tensor& to) const {
-  const OpSpec spec{.kind = OpKind::kReorder,
+  const OpSpec spec{.kind = op::kReorder,
                     .inputs = {{from.shape, from.dtype, from.layout}},
                     .outputs = {{to.shape, to.dtype, to.layout}}};
   auto kernel = MakeKernel(spec);

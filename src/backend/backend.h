@@ -4,8 +4,12 @@
 // (src/graph/plan/executable.h) gives the kernel its memory once and runs it in every step.
 //
 // Backends: reference/ (plain loops, the oracle of the tests), onednn/ (CPU), cuda/ (GPU). One
-// suite of cases tests all of them (tests/backend/conformance_test.cpp). Start reading with op.h,
-// then this file.
+// suite of cases tests all of them (tests/backend/conformance_test.cpp). Start reading with
+// ops/op.h, then this file.
+//
+// All code outside of src/backend treats each backend as a device with its own memory and its own
+// order of work. The host is a device, too (host/backend.h): its copies are memcpy, and all work
+// has finished when the call that enqueues it returns.
 #pragma once
 
 #include <functional>
@@ -16,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/backend/op.h"
+#include "src/backend/ops/op.h"
 #include "src/tensor/tensor.h"
 
 namespace carole {
@@ -86,8 +90,8 @@ enum class Winograd : uint8_t {
 };
 
 // The number format in which activations and their gradients are stored, and in which convolutions
-// and matrix products multiply (see op.h). Weights and everything that belongs to them stay fp32.
-// kTf32 stores fp32 and rounds only the factors of products.
+// and matrix products multiply (see ops/op.h). Weights and everything that belongs to them stay
+// fp32. kTf32 stores fp32 and rounds only the factors of products.
 enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16 };
 std::string_view Name(Precision precision);
 // Throws ConfigError, which lists the known names, if there is no such precision.
@@ -111,8 +115,8 @@ class CapturedWork {
   virtual void Replay() = 0;
 };
 
-// An asynchronous copy of a fixed number of bytes from the device to the host. Must be destroyed
-// before the backend.
+// An asynchronous copy of a fixed number of bytes from the device to the host, for values that
+// later kernels overwrite. Must be destroyed before the backend.
 class Download {
  public:
   virtual ~Download() = default;
@@ -121,6 +125,25 @@ class Download {
   // Waits for the copy of the last Begin() and returns its bytes. They are valid until the next
   // Begin().
   virtual const std::byte* Wait() = 0;
+};
+
+// Host memory for the inputs of a graph, from which they get to device memory. Must be destroyed
+// before the backend.
+class InputBuffers {
+ public:
+  virtual ~InputBuffers() = default;
+  // Returns the host memory of an input. It keeps its contents. Waits until the last Upload() has
+  // read it, so that the caller may change it.
+  virtual std::byte* HostMemory(size_t index) = 0;
+  // Enqueues the copies of all inputs to device memory, before the kernels that are enqueued
+  // later. They overlap with the kernels that were enqueued so far. Does not block.
+  virtual void Upload() = 0;
+};
+
+// The CUDA stream in which all work of a backend runs, for other libraries that use its memory.
+struct GpuStream {
+  int device = 0;          // CUDA device number
+  void* stream = nullptr;  // cudaStream_t
 };
 
 class ArenaMath;  // arena_math.h
@@ -142,44 +165,37 @@ class Backend {
   // the library decides, and this has no effect.
   void UseWinograd(Winograd use) { winograd_ = use; }
 
-  // Returns memory for kernels, zeroed and aligned to Buffer::kAlignment. If !on_host(), only
+  // Whether device memory is memory of its own, which the host cannot access. Its size is known
+  // (FreeBytes()), ranks do not share it, and each access of the host needs a copy.
+  virtual bool has_own_memory() const = 0;
+  // Whether kernels run on another processor, after the calls that enqueue them have returned.
+  // Otherwise they run on the caller's cores and have finished when these calls return.
+  virtual bool is_asynchronous() const = 0;
+
+  // Returns device memory, zeroed and aligned to Buffer::kAlignment. If has_own_memory(), only
   // kernels and the copies below may access it. Throws DeviceMemoryError if there is not enough.
-  virtual DeviceMemory Allocate(size_t bytes) const;
-  // Whether the host may access the memory that Allocate() returns.
-  virtual bool on_host() const { return true; }
+  virtual DeviceMemory Allocate(size_t bytes) const = 0;
   // As Allocate(), for tests: slow memory that the host may access too while no kernel runs.
   virtual DeviceMemory AllocateShared(size_t bytes) const { return Allocate(bytes); }
-
-  // Returns zeroed host memory from which Upload() is fast (pinned memory).
-  virtual DeviceMemory AllocateStaging(size_t bytes) const;
   // The bytes that Allocate() has left, or nullopt if that is not known.
   virtual std::optional<size_t> FreeBytes() const { return std::nullopt; }
+  // Says that the contents of a part of device memory are not needed any more. If it is host
+  // memory, its pages go back to the operating system until they are written again.
+  virtual void DiscardContents(std::byte* memory, size_t bytes) const {
+    (void)memory;
+    (void)bytes;
+  }
 
   // Copy between device and host memory, in the order of the kernels. They return when the host's
   // bytes have been written or read.
-  virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
-  virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
+  virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const = 0;
+  virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const = 0;
   // Copies within device memory, in the order of the kernels.
   void Copy(std::byte* to, const std::byte* from, size_t bytes) const;
-  // Returns a Download of `bytes` bytes; null if on_host(), where nothing has to be copied.
-  virtual std::unique_ptr<Download> MakeDownload(size_t bytes) const {
-    (void)bytes;
-    return nullptr;
-  }
-
-  // Uploads: copies from the host that overlap with kernels. The kernels that read the uploaded
-  // bytes are enqueued between BeginReading() and EndReading().
-  //   * BeginReading() makes later kernels wait for all uploads so far.
-  //   * EndReading() makes later uploads wait for all kernels so far, because these may still read
-  //     the bytes that will be overwritten. Uploads wait for no other kernels.
-  //   * Uploads run in the order of their calls. The host's bytes must not change until
-  //     WaitForUploads() has returned.
-  virtual void Upload(std::byte* device, const std::byte* host, size_t bytes) const {
-    CopyFromHost(device, host, bytes);
-  }
-  virtual void WaitForUploads() const {}
-  virtual void BeginReading() const {}
-  virtual void EndReading() const {}
+  virtual std::unique_ptr<Download> MakeDownload(size_t bytes) const = 0;
+  // Makes host memory for inputs that are in these ranges of device memory.
+  virtual std::unique_ptr<InputBuffers> MakeInputBuffers(
+      const std::vector<std::span<std::byte>>& inputs) const = 0;
 
   // Captures the work that `enqueue` enqueues instead of running it: kernels, ArenaMath, and sums
   // of collectives. Returns null if !CanCapture(). `enqueue` must not copy to or from the host, nor
@@ -191,9 +207,10 @@ class Backend {
     return nullptr;
   }
 
-  // Arithmetic on device memory outside of graphs; null if on_host(), where callers do it
-  // themselves.
-  virtual const ArenaMath* arena_math() const { return nullptr; }
+  // Arithmetic on device memory outside of graphs.
+  virtual const ArenaMath& arena_math() const = 0;
+  // The stream of a GPU; nullopt if the backend computes elsewhere.
+  virtual std::optional<GpuStream> gpu_stream() const { return std::nullopt; }
 
   // Brings the context to the device. Called before the kernels of each run.
   virtual void BeginRun(const RunContext& context) const { (void)context; }
@@ -251,7 +268,7 @@ bool HasCudaDriver();  // whether NVIDIA's driver is installed; loads no other l
 // Says why no GPU can be used; empty if one can.
 std::string GpuUnavailableReason();
 
-// A backend that --backend can name.
+// A backend that users can select by its name.
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);

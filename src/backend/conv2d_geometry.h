@@ -1,7 +1,8 @@
 // The sizes of a convolution, and which pixels of x and y belong together.
 #pragma once
 
-#include "src/backend/op.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/op.h"
 #include "src/core/check.h"
 
 namespace carole {

@@ -15,9 +15,8 @@ Function* Load(const char* name) {
   return LoadFunction<Function>(
       {.tag = "cuda",
        .library = "libcarole_cuda.so",
-       .if_missing =
-           "it was built without CUDA; use --backend=onednn, or build on a machine with the "
-           "CUDA toolkit and cuDNN 9",
+       .if_missing = "it was built without CUDA; use " + Option("backend", "onednn") +
+                     ", or build on a machine with the CUDA toolkit and cuDNN 9",
        .dependencies = "cuDNN 9 and cuBLAS"},
       name);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "src/backend/backend.h"
+#include "src/backend/ops/dropout.h"
 #include "src/core/rng.h"
 
 namespace carole {

@@ -8,14 +8,14 @@
 
 namespace carole {
 
-// A view of device memory that the host can read and write. It is the memory itself if the backend
-// is on_host(), else a copy that the constructor makes.
+// A view of device memory that the host can read and write. It is the memory itself if the host can
+// access it, else a copy that the constructor makes.
 class HostView {
  public:
   // `backend` and `memory` must outlive this.
   HostView(const Backend& backend, std::byte* memory, size_t bytes)
       : backend_(backend), memory_(memory), data_(memory), bytes_(bytes) {
-    if (backend.on_host()) return;
+    if (!backend.has_own_memory()) return;
     copy_.resize(bytes);
     backend.CopyToHost(copy_.data(), memory, bytes);
     data_ = copy_.data();

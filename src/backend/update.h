@@ -1,4 +1,4 @@
-// Weight updates: the optimizers' rules and the interface that applies them in device memory.
+// Weight updates: the interface that applies the optimizers' rules (optimizers/optimizer.h).
 // src/optim implements the optimizers with it; the backends implement Updater.
 #pragma once
 
@@ -6,43 +6,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/backend/optimizers/optimizer.h"
 #include "src/core/dtype.h"
 #include "src/tensor/tensor.h"
 
 namespace carole {
 
-inline constexpr int kMaxSlots = 2;  // optimizer slots (state values) for each weight
-
-// The rules of update_rules.h.
-enum class UpdateRule : uint8_t {
-  kSgd,
-  kMomentum,
-  kNesterov,
-  kLars,
-  kRmsProp,
-  kAdam,
-  kAdagrad,
-  kAdadelta,
-  kFtrl,       // with power -0.5, so that it needs square roots instead of powers
-  kFtrlPower,  // with any power
-};
-
-// The numbers of one step that a rule reads in addition to weight, gradient and slots. The rule
-// rounds them to the type of the weights.
-struct UpdateCoefficients {
-  double learning_rate = 0;
-  double gradient_scale = 1;  // gradients are multiplied by it before anything else
-  double momentum = 0;
-  double decay = 0, decay2 = 0;  // decay of the averages of the gradient and of its square
-  double decay_power = 0, decay2_power = 0;  // decay^t, decay2^t
-  double epsilon = 0;
-  double power = 0, l1 = 0, l2 = 0;  // FTRL
-};
+struct OptimizerOptions;
 
 // Elements [begin, end) of an arena.
 struct Segment {
   int64_t begin = 0;
   int64_t end = 0;
+};
+
+// The elements of a variable.
+struct VariableSegment : Segment {
+  bool decays = true;  // whether it has weight decay
 };
 
 // A copy of some weights in a 16-bit type, for kernels. Update() writes it together with the
@@ -56,28 +36,26 @@ struct WeightCopy {
 // The memory that an Updater works on, and the settings that are the same in all steps. Each arena
 // has `count` elements. The lists of segments are in ascending order and do not overlap.
 struct UpdateJob {
-  UpdateRule rule = UpdateRule::kSgd;
-  DType dtype = DType::kF32;  // or kF64
+  int rule = 0;                               // see VisitRule() in optimizers/optimizers.h
+  const OptimizerOptions* options = nullptr;  // copied by the Updater
+  DType dtype = DType::kF32;                  // or kF64
   std::byte* weights = nullptr;
   const std::byte* gradients = nullptr;
   std::byte* slots[kMaxSlots] = {};
   int64_t count = 0;
-  std::vector<Segment> regularized;  // weights with L2 regularization
-  std::vector<WeightCopy> copies;    // must be empty for an Updater of the host
-  // In regularized segments, the rule gets scale * gradient + weight_decay * weight instead of
-  // scale * gradient.
-  double weight_decay = 0;
+  // The variables that have weight decay or a trust ratio. Without trust ratios, adjacent variables
+  // may be one segment.
+  std::vector<VariableSegment> segments;
+  std::vector<WeightCopy> copies;  // only GPUs support them
   // Clipping by global norm, if not 0: scale = clip_norm / max(clip_norm, norm of the gradient).
   double clip_norm = 0;
-  // The trust coefficient of LARS. If not 0, each regularized segment has its own learning rate
-  // (update_rules::TrustRatio).
-  double trust = 0;
 };
 
 // A piece of an arena that one thread (CPU) or one thread block (GPU) updates.
 struct UpdateBlock {
   Segment range;
-  int segment = -1;           // index into UpdateJob::regularized; -1: none
+  int segment = -1;           // index into UpdateJob::segments; -1: none
+  bool decays = false;        // VariableSegment::decays
   std::byte* copy = nullptr;  // where the copy of the first element goes; null: no copy
   // The largest size. Weights, gradients and two slots of this many elements fit into the L1 and L2
   // caches.
@@ -90,7 +68,8 @@ std::vector<UpdateBlock> CutIntoBlocks(const UpdateJob& job);
 // Sums over the weights and gradients of one step, in double.
 struct UpdateSums {
   double gradient_squares = 0;  // sum over the inspected gradients, before clipping
-  double weight_squares = 0;    // sum over the regularized weights before the update; 0 if no decay
+  // Sum over the weights before the update whose decay is part of the loss.
+  double weight_squares = 0;
   bool is_finite = true;  // whether everything inspected was finite; if not, Update() is a no-op
 };
 
@@ -108,7 +87,7 @@ class Updater {
   // Adds final gradients to the global norm and checks that they are finite. Each element is
   // inspected at most once in each step.
   virtual void Inspect(Segment range) = 0;
-  // Checks that the loss is finite. `loss` is one number of the arenas' dtype.
+  // Checks that the loss is finite. `loss` is one number of the arenas' dtype, in device memory.
   virtual void InspectLoss(const Tensor& loss) = 0;
   // Updates the weights, or changes nothing if something inspected was not finite.
   virtual void Update() = 0;

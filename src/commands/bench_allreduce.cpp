@@ -37,7 +37,7 @@ class GpuMemory : public collectives::BenchMemory {
 // Measures NCCL if ranks compute on GPUs, else the all-reduce of host memory. Collective.
 std::vector<collectives::AllReduceSample> Measure(const RankContext& context,
                                                   const collectives::BenchOptions& options) {
-  if (context.backend().on_host())
+  if (!context.backend().has_own_memory())
     return collectives::BenchAllReduce(context.communicator(), options);
   context.ConnectDevices();
   const auto memory =
@@ -46,7 +46,7 @@ std::vector<collectives::AllReduceSample> Measure(const RankContext& context,
 }
 
 void PrintJson(const collectives::AllReduceSample& sample) {
-  PrintJsonLine({{"algorithm", sample.algorithm},
+  PrintJsonLine({{"algorithm", Name(sample.algorithm)},
                  {"ranks", sample.ranks},
                  {"bytes", sample.bytes},
                  {"time_us_median", sample.time_us_median},
@@ -58,14 +58,14 @@ void PrintTable(const std::vector<collectives::AllReduceSample>& samples) {
   fmt::print("{:<16}{:>6}{:>14}{:>12}{:>12}{:>12}\n", "algorithm", "ranks", "bytes", "median us",
              "bus GB/s", "copy GB/s");
   for (const collectives::AllReduceSample& s : samples)
-    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.4g}{:>12.4g}\n", s.algorithm, s.ranks, s.bytes,
-               s.time_us_median, s.bus_gb_per_s, s.copy_gb_per_s);
+    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.4g}{:>12.4g}\n", Name(s.algorithm), s.ranks,
+               s.bytes, s.time_us_median, s.bus_gb_per_s, s.copy_gb_per_s);
 }
 
 }  // namespace
 
 int BenchAllreduce(const Arguments& arguments) {
-  MachineFlags machine;
+  MachineConfig machine;
   collectives::BenchOptions options;
   bool json = false;
   CommandLine line(
@@ -77,16 +77,14 @@ int BenchAllreduce(const Arguments& arguments) {
   AddCollectiveFlags(line, machine);
   line.Group("Benchmark");
   constexpr HelpLevel kBasic = HelpLevel::kBasic;
-  line.AddList("sizes", options.sizes, "Message sizes in bytes.", kBasic)
-      ->check(CLI::PositiveNumber);
+  line.Add("sizes", options.sizes, "Message sizes in bytes.", kBasic).Positive();
   line.AddPositive("steps", options.steps, "All-reduces of each size that are timed.", kBasic);
   line.AddNonNegative("warmup_steps", options.warmup_steps,
                       "All-reduces of each size before the timed ones.", kBasic);
-  line.AddBool("json", json, "Print one JSON object per line.", kBasic);
+  line.Add("json", json, "Print one JSON object per line.", kBasic);
   if (!line.Parse(arguments)) return 0;
   if (options.sizes.empty())
     throw UsageError("[flags] --sizes: got none, want a comma list of message sizes in bytes");
-  options.algorithm = machine.all_reduce;
   return RunAsRank(machine, [&](RankContext& context) {
     const auto samples = Measure(context, options);
     if (!context.is_chief()) return 0;

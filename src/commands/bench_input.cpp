@@ -17,7 +17,7 @@
 #include "io/records/tfrecord.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
-#include "src/commands/flags/rank_flags.h"
+#include "src/commands/flags/step_flags.h"
 #include "src/commands/setup/inputs.h"
 #include "src/commands/setup/rank_context.h"
 #include "src/core/parallel.h"
@@ -29,9 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct BenchFlags {
-  DatasetFlags dataset;
-  NetFlags net{.model_name = "resnet_v1_50"};
-  MachineFlags machine;
+  DataConfig dataset = MakeDataConfig("imagenet", "train");
+  NetConfig net{.model_name = "resnet_v1_50"};
+  MachineConfig machine;
   int64_t batch_size = 32;
   int64_t steps = 50, warmup_steps = 0;
   int rounds = 5;
@@ -57,10 +57,11 @@ struct Rate {
 };
 
 // Returns the encoded images of the first records: `count`, or fewer if the split is small.
-std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
+std::vector<std::string> LoadJpegs(const DataConfig& flags, int64_t count) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
   std::vector<std::string> jpegs;
-  for (const auto& shard : io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir)) {
+  for (const auto& shard :
+       io::FindShards(dataset, flags.pipeline.split, flags.pipeline.dataset_dir)) {
     const std::unique_ptr<Source> source = io::OpenRecords(shard);
     io::TfRecordReader reader(*source);
     while (static_cast<int64_t>(jpegs.size()) < count) {
@@ -95,9 +96,9 @@ Rate FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctM
 }
 
 // Returns the rate in bytes of reading whole shards and checking every checksum.
-Rate ReadRate(const DatasetFlags& flags, int threads) {
+Rate ReadRate(const DataConfig& flags, int threads) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
-  const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
+  const auto shards = io::FindShards(dataset, flags.pipeline.split, flags.pipeline.dataset_dir);
   std::atomic<int64_t> bytes{0};
   const Rate shards_read = MeasureRate(shards.size(), threads, [&](int64_t i) {
     const std::unique_ptr<Source> source = io::OpenRecords(shards[i]);
@@ -195,9 +196,8 @@ int Run(const BenchFlags& flags, RankContext& context) {
   io::PipelineOptions options =
       MakePipelineOptions(flags.dataset, input, context, flags.batch_size);
   if (flags.threads > 0) options.threads = flags.threads;
-  options.training = !flags.eval;
-  if (options.training) options.dtype = input.training_dtype();
   options.shuffle = options.repeat = true;
+  if (!flags.eval) SetTraining(input, options);
   const std::vector<std::string> jpegs =
       LoadJpegs(flags.dataset, std::min<int64_t>(512, flags.steps * flags.batch_size));
   const std::unique_ptr<io::BatchSource> source = io::MakePipeline(options);
@@ -238,8 +238,8 @@ int BenchInput(const Arguments& arguments) {
                    "Rounds, in each of which everything is measured; medians are printed.", kBasic);
   line.AddNonNegative("threads", flags.threads,
                       "Threads that decode; 0: see --num_preprocessing_threads.", kBasic);
-  line.AddBool("eval", flags.eval, "Preprocess images as for evaluation.", kBasic);
-  line.AddBool("json", flags.json, "Print one JSON object per line.", kBasic);
+  line.Add("eval", flags.eval, "Preprocess images as for evaluation.", kBasic);
+  line.Add("json", flags.json, "Print one JSON object per line.", kBasic);
   AddCollectiveFlags(line, flags.machine);
   if (!line.Parse(arguments)) return 0;
   return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });

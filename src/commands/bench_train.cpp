@@ -10,9 +10,13 @@
 
 #include "io/pipeline/synthetic_batches.h"
 #include "nets/nets.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/pool2d.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
-#include "src/commands/flags/rank_flags.h"
+#include "src/commands/flags/step_flags.h"
 #include "src/commands/setup/activation_memory.h"
 #include "src/commands/setup/inputs.h"
 #include "src/commands/setup/rank_context.h"
@@ -23,10 +27,11 @@ namespace carole::commands {
 namespace {
 
 struct BenchFlags {
-  DatasetFlags dataset;
-  NetFlags net{.model_name = "resnet_v1_50"};
-  MachineFlags machine;
-  RankFlags ranks;
+  DataConfig dataset = MakeDataConfig("imagenet", "train");
+  NetConfig net{.model_name = "resnet_v1_50"};
+  MachineConfig machine;
+  train::StepOptions step = DefaultStepOptions();
+  int64_t reproducible_shards = 8;
   std::string activation_memory;
   int64_t batch_size = 32;
   int steps = 20;
@@ -87,7 +92,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& c
   const double barrier_ms = BarrierMs(context.communicator());
   const auto num_collectives =
       std::make_shared<std::atomic<int>>(0);  // counted by the engine's thread
-  context.communicator().SetObserver(
+  context.diagnostics().SetObserver(
       [num_collectives](const collectives::CollectiveRecord&) { ++*num_collectives; });
   const double start_s = SteadySeconds();
   for (int i = 0; i < flags.steps; ++i) {
@@ -116,11 +121,11 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& c
 void Print(const BenchFlags& flags, const RankContext& context, const nets::ModelOptions& input,
            const Measurement& m, const collectives::BucketTuner* tuner) {
   const int decode_threads =
-      flags.dataset.dataset_dir.empty() ? 0 : DecodeThreads(flags.dataset, context);
+      flags.dataset.pipeline.dataset_dir.empty() ? 0 : DecodeThreads(flags.dataset, context);
   nlohmann::ordered_json row{{"net", flags.net.model_name},
                              {"batch_size", flags.batch_size},
                              {"image_size", input.image_size},
-                             {"precision", flags.machine.precision},
+                             {"precision", Name(flags.machine.precision)},
                              {"input_dtype", input.normalize ? "uint8" : "fp32"},
                              {"backend", context.backend().name()},
                              {"ranks", context.size()},
@@ -157,21 +162,12 @@ void Print(const BenchFlags& flags, const RankContext& context, const nets::Mode
 // Whether the oneDNN backend computes operations of this kind with the library's primitives. Batch
 // norm and elementwise kernels are our own.
 bool IsPrimitive(OpKind kind) {
-  switch (kind) {
-    case OpKind::kConv2d:
-    case OpKind::kConv2dBackwardData:
-    case OpKind::kConv2dBackwardFilter:
-    case OpKind::kLinear:
-    case OpKind::kLinearBackwardData:
-    case OpKind::kLinearBackwardFilter:
-    case OpKind::kPool2d:
-    case OpKind::kPool2dBackward:
-    case OpKind::kReorder:
-    case OpKind::kCasts:
-      return true;
-    default:
-      return false;
-  }
+  static constexpr OpKind kPrimitives[] = {
+      op::kConv2d, op::kConv2dBackwardData, op::kConv2dBackwardFilter,
+      op::kLinear, op::kLinearBackwardData, op::kLinearBackwardFilter,
+      op::kPool2d, op::kPool2dBackward,     op::kReorder,
+      op::kCasts};
+  return std::ranges::find(kPrimitives, kind) != std::end(kPrimitives);
 }
 
 // Prints the time by kind of operation, to standard error if standard output is JSON.
@@ -205,19 +201,18 @@ struct BenchInput {
 
 BenchInput MakeInput(const BenchFlags& flags, const RankContext& context, const StepShape& shape) {
   BenchInput input;
-  if (!flags.dataset.dataset_dir.empty()) {
+  if (!flags.dataset.pipeline.dataset_dir.empty()) {
     const NetInput data = ResolveNetInput(flags.net, flags.dataset);
     io::PipelineOptions options =
         MakePipelineOptions(flags.dataset, data, context, shape.local_batch());
-    options.training = options.shuffle = options.repeat = true;
-    options.dtype = data.training_dtype();
-    input.model = MakeModelOptions(data, shape.graph_batch);
-    input.model.normalize = data.normalize;
+    SetTraining(data, options);
+    input.model = MakeTrainingModelOptions(data, shape.graph_batch);
     input.source = io::MakePipeline(options);
   } else {
     const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
     input.model.batch_size = shape.graph_batch;
-    input.model.image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
+    input.model.image_size =
+        flags.net.model.image_size > 0 ? flags.net.model.image_size : net.image_size;
     const auto size = static_cast<int>(input.model.image_size);
     const bool is_bytes = flags.dataset.input_dtype == Name(DType::kU8);
     if (is_bytes)
@@ -236,11 +231,13 @@ BenchInput MakeInput(const BenchFlags& flags, const RankContext& context, const 
 }
 
 int Run(const BenchFlags& flags, RankContext& context) {
-  const StepShape shape = MakeStepShape(flags.ranks, flags.batch_size, context.size());
+  const StepShape shape =
+      MakeStepShape(flags.step, flags.reproducible_shards, flags.batch_size, context.size());
   const BenchInput input = MakeInput(flags, context, shape);
   nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
-  train::StepOptions options{.optimizer = "momentum"};
-  SetStepOptions(flags.ranks, flags.machine, shape, options);
+  train::StepOptions options = flags.step;
+  options.optimizer = "momentum";
+  options.accumulation_steps = shape.micro_batches;
   SetMemory(flags.activation_memory, context, *model.graph, options);
   if (flags.profile) options.replay = false;  // a replayed graph has no times of single kernels
   options.connect_devices = [&context] { context.ConnectDevices(); };
@@ -271,16 +268,16 @@ int BenchTrain(const Arguments& arguments) {
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
-  AddRankFlags(line, flags.ranks);
+  AddStepFlags(line, flags.step, flags.reproducible_shards);
   line.Group("Benchmark");
   constexpr HelpLevel kBasic = HelpLevel::kBasic;
   line.AddPositive("batch_size", flags.batch_size, "Images per step on each rank.", kBasic);
   line.AddPositive("steps", flags.steps, "Steps that are timed.", kBasic);
   line.AddNonNegative("warmup_steps", flags.warmup_steps, "Steps before the timed ones.", kBasic);
-  line.AddBool("json", flags.json, "Print one JSON object per line.", kBasic);
-  line.AddBool("profile", flags.profile, "Print the time by kind of operation as well.", kBasic);
+  line.Add("json", flags.json, "Print one JSON object per line.", kBasic);
+  line.Add("profile", flags.profile, "Print the time by kind of operation as well.", kBasic);
   if (!line.Parse(arguments)) return 0;
-  SetMachineFlags(flags.ranks, flags.machine);
+  ResolveStep(flags.step, flags.machine);
   return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
 }
 

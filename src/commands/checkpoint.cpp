@@ -144,8 +144,8 @@ int CheckpointInspect(const Arguments& arguments) {
   line.AddPositional("PATH", path,
                      "Checkpoint file, TensorFlow prefix, or a folder, whose newest intact "
                      "checkpoint is used.")
-      ->required();
-  line.AddBool("json", json, "Print JSON.", HelpLevel::kBasic);
+      .Required();
+  line.Add("json", json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   const std::unique_ptr<io::WeightsSource> file = OpenVerified(path);
   if (json) {
@@ -170,7 +170,7 @@ int CheckpointVerify(const Arguments& arguments) {
   line.AddPositional("PATH", paths,
                      "Checkpoint files, TensorFlow prefixes, or folders, all of whose checkpoints "
                      "are checked.")
-      ->required();
+      .Required();
   if (!line.Parse(arguments)) return 0;
   std::vector<std::string> errors;
   int num_files = 0;

@@ -262,11 +262,11 @@ int CheckpointConvert(const Arguments& arguments) {
   line.AddPositional("SOURCE", flags.source,
                      "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
                      "V2), or a folder.")
-      ->required();
+      .Required();
   line.AddPositional("TARGET", flags.target,
                      "File to write, ending with .h5, or the prefix of TensorFlow's files.")
-      ->required()
-      ->check(ValidateWeightsName);
+      .Required()
+      .Satisfies(ValidateWeightsName);
   line.Group("Conversion");
   line.Add("model_name", flags.model_name, "Net of the checkpoint; empty: found by its variables.",
            HelpLevel::kBasic);
@@ -274,13 +274,13 @@ int CheckpointConvert(const Arguments& arguments) {
                       "Image size in pixels of the net that Keras rebuilds; 0: the run's, else the "
                       "net's own size.",
                       HelpLevel::kBasic);
-  line.AddBool("moving_averages", flags.moving_averages,
-               "Write the moving averages (--moving_average_decay) as weights, without slots.",
-               HelpLevel::kBasic);
-  line.AddBool("tf2_names", flags.tf2_names,
-               "In TensorFlow's format, name imagenet_resnet's variables as the TensorFlow 2 "
-               "program does, without resnet/.",
-               HelpLevel::kBasic);
+  line.Add("moving_averages", flags.moving_averages,
+           "Write the moving averages (--moving_average_decay) as weights, without slots.",
+           HelpLevel::kBasic);
+  line.Add("tf2_names", flags.tf2_names,
+           "In TensorFlow's format, name imagenet_resnet's variables as the TensorFlow 2 "
+           "program does, without resnet/.",
+           HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   RequireFileName(flags.target);
   if (flags.tf2_names && flags.target.ends_with(kHdf5)) {

@@ -42,20 +42,20 @@ struct BuildFlags {
         kBasic);
     line.AddPath("dataset_dir,data_dir", dataset_dir,
                  "Folder in which the TFRecords are written; it is made if it is missing.", kBasic)
-        ->required();
+        .Required();
     line.AddNonNegative("max_images", options.max_images,
                         "Images that are taken from each split; 0: all.", kBasic);
     line.AddNonNegative("max_bad_records", options.max_bad_records,
                         "Bad images per split that may be left out, each with a line in the log; "
                         "for folder, flowers and imagenet.",
                         kBasic);
-    const CLI::Range shards(0, 99999);  // file names have five digits for the number
+    constexpr int kMaxShards = 99999;  // file names have five digits for the number
     line.Add("train_shards", train_shards,
              "Number of shards of the training split; 0: the data set's usual number.", kBasic)
-        ->check(shards);
+        .Between(0, kMaxShards);
     line.Add("validation_shards", validation_shards,
              "Number of shards of the other split; 0: the data set's usual number.", kBasic)
-        ->check(shards);
+        .Between(0, kMaxShards);
     line.AddNonNegative(
         "seed", seed,
         "Seed of shuffling and drawing; if it is not given, imagenet uses 12345, others 0.",
@@ -68,7 +68,7 @@ struct BuildFlags {
     line.Group("Data set folder");
     line.Add("validation_fraction", options.validation_fraction,
              "Fraction of each class that becomes the validation split.", kBasic)
-        ->check(CLI::Range(0.0, 1.0));
+        .Between(0.0, 1.0);
     line.Group("Data set synthetic");
     line.Add("num_images", options.num_images,
              "Number of training images; a tenth as many are drawn for validation.", kBasic);

@@ -36,9 +36,9 @@ constexpr double kDeadlineSeconds = 5;  // how long it waits for other ranks
 constexpr double kDataSeconds = 3;      // how long it reads shards
 
 struct DoctorFlags {
-  DatasetFlags dataset{.dataset_name = "", .dataset_split_name = "train"};
+  DataConfig dataset = MakeDataConfig("", "train");
   std::string train_dir;
-  MachineFlags machine;
+  MachineConfig machine;
   bool json = false;
 };
 
@@ -104,7 +104,7 @@ Finding CheckClocks(Communicator& communicator) {
   return launch::JudgeClocks(best_skew, best_error);
 }
 
-Finding CheckBandwidth(Communicator& communicator) {
+Finding CheckBandwidth(collectives::FullCommunicator& communicator) {
   const collectives::AllReduceSample sample =
       collectives::BenchAllReduce(communicator, {.sizes = {4 << 20}, .steps = 5}).front();
   const bool has_network = communicator.local_size() < communicator.size();
@@ -124,7 +124,7 @@ launch::GpuFacts LookAtGpus(int local_ranks) {
                          .local_ranks = local_ranks};
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
   if (facts.driver.version.empty() || facts.built_cuda == "no") return facts;
-  facts.problem = WithFlags(GpuUnavailableReason());
+  facts.problem = GpuUnavailableReason();
   if (facts.problem.empty()) facts.gpus = CountGpus();
   return facts;
 }
@@ -133,7 +133,7 @@ Finding CheckNccl(const launch::GpuFacts& gpus) {
   try {
     return launch::JudgeNccl(collectives::NcclVersion(), "", gpus);
   } catch (const Error& error) {
-    return launch::JudgeNccl("", WithFlags(error.what()), gpus);
+    return launch::JudgeNccl("", error.what(), gpus);
   }
 }
 
@@ -150,7 +150,7 @@ Report CheckMachine(const DoctorFlags& flags, int local_ranks) {
                      launch::CheckInterfaces(),
                      launch::JudgeGpu(gpus),
                      CheckNccl(gpus)};
-  if (flags.dataset.dataset_dir.empty()) {
+  if (flags.dataset.pipeline.dataset_dir.empty()) {
     report.findings.push_back(
         {"data", FindingStatus::kSkipped, "--dataset_dir and --dataset_name were not given", ""});
   } else {
@@ -197,7 +197,14 @@ bool HasProblem(const std::vector<Report>& reports) {
   return false;
 }
 
-int Finish(const std::vector<Report>& reports, bool json) {
+// Prints the findings. Texts of libraries name options; here they become flags.
+int Finish(std::vector<Report> reports, bool json) {
+  for (Report& report : reports) {
+    for (Finding& finding : report.findings) {
+      finding.text = WithFlags(finding.text);
+      finding.fix = WithFlags(finding.fix);
+    }
+  }
   const bool good = !HasProblem(reports);
   if (json) {
     PrintJson(reports, good);
@@ -210,7 +217,7 @@ int Finish(const std::vector<Report>& reports, bool json) {
 
 // Returns the context of this rank. If the ranks cannot connect, adds that as a finding and returns
 // nullptr.
-std::unique_ptr<RankContext> TryMakeRankContext(const MachineFlags& flags,
+std::unique_ptr<RankContext> TryMakeRankContext(const MachineConfig& flags,
                                                 std::vector<Finding>& findings) {
   try {
     auto context = std::make_unique<RankContext>(flags);
@@ -218,8 +225,7 @@ std::unique_ptr<RankContext> TryMakeRankContext(const MachineFlags& flags,
         {"ranks", FindingStatus::kOk, fmt::format("{} started", context->size()), ""});
     return context;
   } catch (const Error& error) {
-    findings.push_back(
-        {"ranks", FindingStatus::kProblem, WithFlags(error.what()), "do what the text says"});
+    findings.push_back({"ranks", FindingStatus::kProblem, error.what(), "do what the text says"});
     return nullptr;
   }
 }
@@ -239,10 +245,10 @@ int Doctor(const Arguments& arguments) {
   line.AddPath("train_dir,output_dir", flags.train_dir,
                "Folder of checkpoints, whose disk is measured; empty: no disk is measured.",
                HelpLevel::kBasic);
-  line.AddBool("json", flags.json, "Print JSON.", HelpLevel::kBasic);
+  line.Add("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   flags.machine.is_training = true;  // checks what a training would check
-  flags.machine.collective_timeout = kDeadlineSeconds;
+  flags.machine.communicator.deadline_seconds = kDeadlineSeconds;
 
   std::vector<Finding> shared;  // findings about the job as a whole
   const std::unique_ptr<RankContext> context = TryMakeRankContext(flags.machine, shared);
@@ -251,7 +257,7 @@ int Doctor(const Arguments& arguments) {
     report.findings.insert(report.findings.begin(), shared.begin(), shared.end());
     return Finish({report}, flags.json);
   }
-  Communicator& communicator = context->communicator();
+  collectives::FullCommunicator& communicator = context->communicator();
   Report mine{.host = HostName()};
   collectives::RunRankLocal(communicator, "machine", [&] {
     if (communicator.local_rank() == 0) mine = CheckMachine(flags, communicator.local_size());

@@ -35,15 +35,13 @@ namespace {
 
 struct EvalFlags {
   std::string recipe = "train_image_classifier";
-  DatasetFlags dataset{.dataset_split_name = "test"};
-  NetFlags net;
-  MachineFlags machine;
-  std::string checkpoint_path = "/tmp/tfmodel/";
-  std::string train_dir;
+  DataConfig data = MakeDataConfig("imagenet", "test");
+  NetConfig net;
+  MachineConfig machine;
+  CheckpointConfig checkpoint;
   std::string eval_dir = "/tmp/tfmodel/";
   bool eval_dir_was_given = false;
   std::string confusion_dir;
-  double moving_average_decay = 0;
   int64_t batch_size = 100;
   int64_t eval_batch_size = 0;
   int64_t max_num_batches = 0;
@@ -56,12 +54,6 @@ struct EvalFlags {
 
 void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Group("Evaluation");
-  line.AddPath("checkpoint_path", flags.checkpoint_path,
-               "Checkpoint: a file (with or without .h5), a TensorFlow prefix, or a folder, whose "
-               "newest intact checkpoint is used.",
-               HelpLevel::kBasic);
-  line.AddPath("train_dir,output_dir", flags.train_dir,
-               "Same as --checkpoint_path; counts if that is not given.");
   line.AddPath("eval_dir,log_dir", flags.eval_dir,
                "Folder in which an event file is written; empty: none is written.",
                HelpLevel::kBasic);
@@ -75,9 +67,7 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.AddNonNegative("max_num_batches", flags.max_num_batches,
                       "Batches that are evaluated over all ranks together; 0: the whole split.",
                       HelpLevel::kBasic);
-  line.Add("moving_average_decay", flags.moving_average_decay,
-           "Evaluate the moving averages of the variables unless this is 0.");
-  line.AddBool("json", flags.json, "Print JSON.", HelpLevel::kBasic);
+  line.Add("json", flags.json, "Print JSON.", HelpLevel::kBasic);
   line.Group("Following a run");
   line.AddNonNegative("eval_interval_secs", flags.eval_interval_secs,
                       "Evaluate each new checkpoint of the folder, with at least this many seconds "
@@ -86,16 +76,17 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.AddNonNegative("timeout", flags.timeout,
                       "Seconds without a new checkpoint after which the program ends; 0: no limit.",
                       HelpLevel::kBasic);
-  line.AddBool("until_trained", flags.until_trained,
-               "End after the checkpoint of training's last step (a minute later if it existed at "
-               "the start), or when `carole launch` notes the end of the job in the folder.");
+  line.Add("until_trained", flags.until_trained,
+           "End after the checkpoint of training's last step (a minute later if it existed at "
+           "the start), or when `carole launch` notes the end of the job in the folder.");
   line.AddNonNegative("max_number_of_evaluations", flags.max_number_of_evaluations,
                       "Number of evaluations after which the program ends; 0: no limit.");
 }
 
 void AddFlags(CommandLine& line, EvalFlags& flags) {
-  AddDatasetFlags(line, flags.dataset);
+  AddDatasetFlags(line, flags.data);
   AddNetFlags(line, flags.net, "eval_image_size");
+  AddCheckpointFlags(line, flags.checkpoint);
   AddEvalFlags(line, flags);
   AddMachineFlags(line, flags.machine);
   AddCollectiveFlags(line, flags.machine);
@@ -111,11 +102,11 @@ struct EvaluatedCheckpoint {
 EvaluatedCheckpoint Read(const EvalFlags& flags, const std::string& path,
                          const train::RunMetadata* metadata, VariableStore& store) {
   const std::unique_ptr<io::WeightsSource> reader = io::OpenWeights(path);
-  train::ReadVariables(*reader, ChooseWeightsKind(flags.moving_average_decay), store);
+  train::ReadVariables(*reader, ChooseWeightsKind(flags.checkpoint.moving_average_decay), store);
   const EvaluatedCheckpoint evaluated{reader->path(), reader->step().value_or(0)};
   if (metadata) train::CompareEvaluationMetadata(ReadRunMetadata(*reader), *metadata);
   LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
-          flags.moving_average_decay != 0 ? ", moving averages" : "");
+          flags.checkpoint.moving_average_decay != 0 ? ", moving averages" : "");
   return evaluated;
 }
 
@@ -183,8 +174,8 @@ class Output {
   Output(const EvalFlags& flags, const NetInput& input, const RankContext& context)
       : flags_(flags),
         title_(fmt::format("{} on {} {}", input.net->name, input.dataset->name,
-                           flags.dataset.dataset_split_name)),
-        names_(NetClassNames(flags.dataset, input)) {
+                           flags.data.pipeline.split)),
+        names_(NetClassNames(flags.data, input)) {
     if (!context.is_chief() || flags.eval_dir.empty()) return;
     try {
       MakeFolder("eval", flags.eval_dir);
@@ -243,9 +234,9 @@ class CheckpointWaiter {
   CheckpointWaiter(const EvalFlags& flags, const RankContext& context)
       : flags_(flags),
         context_(context),
-        job_end_(flags.checkpoint_path),
-        follower_(flags.checkpoint_path) {
-    existed_at_start_ = flags.until_trained && !io::ListCheckpoints(flags.checkpoint_path).empty();
+        job_end_(flags.checkpoint.path),
+        follower_(flags.checkpoint.path) {
+    existed_at_start_ = flags.until_trained && !io::ListCheckpoints(flags.checkpoint.path).empty();
   }
 
   // Excludes the checkpoint that Wait() returned last, because it cannot be read.
@@ -322,7 +313,7 @@ int64_t MaxSamples(const EvalFlags& flags) {
 void Follow(const EvalFlags& flags, const train::RunMetadata& metadata, const RankContext& context,
             CheckpointWaiter& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
-  LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
+  LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint.path);
   int64_t done = 0;
   while (flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations) {
     const auto path = checkpoints.Wait();
@@ -344,19 +335,19 @@ void Follow(const EvalFlags& flags, const train::RunMetadata& metadata, const Ra
 int Run(EvalFlags& flags, const NetInput& input, RankContext& context) {
   // Made first, so that checkpoints that are written during the preparation count as new.
   CheckpointWaiter checkpoints(flags, context);
-  flags.dataset = PrepareRecords(flags.dataset, input, context);
+  flags.data = PrepareRecords(flags.data, input, context);
   const int64_t local_batch = flags.eval_batch_size > 0
                                   ? DivideHostBatch(flags.eval_batch_size, context)
                                   : flags.batch_size;
-  Evaluation evaluation(flags.dataset, input, context, local_batch);
+  Evaluation evaluation(flags.data, input, context, local_batch);
   Output output(flags, input, context);
-  const train::RunMetadata metadata = MakeDataMetadata(flags.dataset, input);
+  const train::RunMetadata metadata = MakeDataMetadata(flags.data, input);
   if (flags.eval_interval_secs > 0) {
     Follow(flags, metadata, context, checkpoints, evaluation, output);
     return 0;
   }
   const auto evaluated =
-      ShareCheckpoint(flags, flags.checkpoint_path, &metadata, context, evaluation.store());
+      ShareCheckpoint(flags, flags.checkpoint.path, &metadata, context, evaluation.store());
   const auto metrics = evaluation.Run(MaxSamples(flags));
   if (context.is_chief()) output.Write(*metrics, *evaluated);
   return 0;
@@ -376,20 +367,19 @@ int Eval(const Arguments& arguments) {
        "--timeout=3600"});
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
-  if (line.IsGiven("train_dir") && !line.IsGiven("checkpoint_path"))
-    flags.checkpoint_path = flags.train_dir;
+  ResolveCheckpoint(line, flags.checkpoint);
   flags.eval_dir_was_given = line.IsGiven("eval_dir");
   // TF-Slim has one default folder for all runs. The other programs write next to the checkpoints.
   if (!flags.eval_dir_was_given && flags.recipe != EvalFlags{}.recipe &&
-      std::filesystem::is_directory(flags.checkpoint_path))
-    flags.eval_dir = flags.checkpoint_path + "/eval";
+      std::filesystem::is_directory(flags.checkpoint.path))
+    flags.eval_dir = flags.checkpoint.path + "/eval";
   if (flags.until_trained && flags.eval_interval_secs == 0) {
     throw UsageError(
         "[flags] --until_trained: needs --eval_interval_secs: without it one checkpoint is "
         "evaluated at once");
   }
   return RunOnInput(
-      line, flags.dataset, flags.net, flags.machine,
+      line, flags.data, flags.net, flags.machine,
       [&](RankContext& context, const NetInput& input) { return Run(flags, input, context); });
 }
 

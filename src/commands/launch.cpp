@@ -9,11 +9,10 @@
 #include <filesystem>
 
 #include "launch/cluster/address.h"
-#include "launch/job/arguments.h"
 #include "launch/job/job.h"
 #include "launch/job/mpirun.h"
 #include "src/commands/cli/commands.h"
-#include "src/commands/cli/recipes.h"
+#include "src/commands/cli/launch_arguments.h"
 #include "src/commands/flags/tf_config_flag.h"
 #include "src/commands/setup/train_flags.h"
 #include "src/core/error.h"
@@ -26,7 +25,6 @@ namespace {
 struct LaunchFlags {
   TfConfigFlags cluster;
   launch::JobOptions job;
-  std::string ps = "exit";
   double eval_timeout = 7200;  // seconds; twice the longest interval between checkpoints of recipes
 };
 
@@ -40,9 +38,9 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   line.AddPath("ssh_key", job.ssh_key,
                "Private ssh key that is mounted on all hosts, instead of --work_dir.",
                HelpLevel::kBasic);
-  line.Add("ps", flags.ps,
-           "What a parameter server task does: exit at once, or idle until the job ends.")
-      ->check(CLI::IsMember({"exit", "idle"}));
+  line.AddChoice<bool>(
+      "ps", job.ps_waits_for_end, {{"exit", false}, {"idle", true}},
+      "What a parameter server task does: exit at once, or idle until the job ends.");
   line.AddPositive("eval_timeout", flags.eval_timeout,
                    "Seconds without a new checkpoint after which an evaluator task ends.");
   line.Group("Timeouts and lost hosts");
@@ -87,17 +85,16 @@ std::vector<std::string> SelfCommand(const char* command, const Arguments& argum
 // The arguments after "--", as `carole train` parses them.
 struct Training {
   Arguments words;
-  TrainFlags flags;
-  GivenFlags given;
+  TrainConfig config;
 };
 
 // Takes --work_dir and --num_gpus from the training's flags if they are not given for the job.
 void InheritTrainFlags(const CommandLine& line, const Training& training, LaunchFlags& flags) {
   // Only a given --work_dir: that of a recipe need not be a folder that the hosts share.
-  if (flags.job.work_dir.empty() && training.given.count("work_dir") > 0)
-    flags.job.work_dir = training.given.at("work_dir");
-  const auto num_gpus = training.given.find("num_gpus");
-  if (line.IsGiven("num_gpus") || num_gpus == training.given.end()) return;
+  if (flags.job.work_dir.empty() && training.config.given_flags.count("work_dir") > 0)
+    flags.job.work_dir = training.config.given_flags.at("work_dir");
+  const auto num_gpus = training.config.given_flags.find("num_gpus");
+  if (line.IsGiven("num_gpus") || num_gpus == training.config.given_flags.end()) return;
   const auto number = ParseNumber<int>(num_gpus->second);
   if (!number)
     throw UsageError(fmt::format("[flags] --num_gpus: is not a number: got {}, want 0 to 1024",
@@ -106,14 +103,16 @@ void InheritTrainFlags(const CommandLine& line, const Training& training, Launch
 }
 
 Arguments EvaluatorArguments(const Training& training, double timeout) {
-  Arguments eval = launch::EvalArguments(training.given, training.flags.run.train_dir, timeout);
-  eval.push_back("--dataset_split_name=" + EvaluationSplit(training.flags));
+  Arguments eval =
+      EvalArguments(training.config.given_flags, training.config.trainer.train_dir, timeout);
+  eval.push_back("--dataset_split_name=" + EvaluationSplit(training.config));
   return eval;
 }
 
 bool AsksForEvaluation(const Training& training) {
-  const EvaluationFlags& flags = training.flags.evaluation;
-  return flags.every > 0 || flags.keep_best || training.given.count("epochs_per_eval") > 0;
+  const train::TrainerOptions& trainer = training.config.trainer;
+  return trainer.eval_every > 0 || trainer.keep_best ||
+         training.config.given_flags.count("epochs_per_eval") > 0;
 }
 
 // Returns the arguments of the ranks. If several tasks train, evaluation that only a recipe asks
@@ -122,7 +121,7 @@ bool AsksForEvaluation(const Training& training) {
 Arguments RankArguments(const Training& training, const launch::Cluster& cluster) {
   Arguments words = training.words;
   const bool is_alone = std::ranges::count_if(cluster.tasks, launch::IsTrainingTask) == 1;
-  if (is_alone || training.flags.evaluation.epochs_per_eval == 0 || AsksForEvaluation(training))
+  if (is_alone || training.config.evaluation.epochs_per_eval == 0 || AsksForEvaluation(training))
     return words;
   if (std::ranges::count(cluster.tasks, launch::Role::kEvaluator, &launch::Task::role) > 0) {
     LogInfo("launch",
@@ -210,26 +209,21 @@ int Launch(const Arguments& arguments) {
   line.SetUsage("carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
   AddFlags(line, flags);
   const Arguments own(arguments.begin(), std::ranges::find(arguments, "--"));
-  launch::LaunchArguments split =
-      AsksForHelp(own) ? launch::LaunchArguments{own, {}} : launch::SplitAtDashes(arguments);
+  LaunchArguments split = AsksForHelp(own) ? LaunchArguments{own, {}} : SplitAtDashes(arguments);
   Training training;
   CommandLine train_line("carole train", "IsTrainingTask a net on all hosts of a job.",
                          {"carole launch -- train --config=run.toml"});
-  AddTrainFlags(train_line, training.flags);
-  launch::MoveLaunchFlags(
+  TrainFlags train_flags(train_line, training.config);
+  MoveLaunchFlags(
       [&](const std::string& name) { return line.HasFlag(name) && !train_line.HasFlag(name); },
       split);
   training.words = split.train;
-  if (!line.Parse(split.launch) ||
-      !ParseWithRecipe(train_line, training.words, training.flags.recipe, &Recipe::train))
-    return 0;
-  training.given = train_line.given_flags();
+  if (!line.Parse(split.launch) || !train_flags.Parse(training.words)) return 0;
   InheritTrainFlags(line, training, flags);
   const launch::Cluster cluster = ReadCluster(line, flags.cluster);
   const launch::Task me = FindOwnTask(cluster);
-  flags.job.ps_waits_for_end = flags.ps == "idle";
   flags.job.command = SelfCommand("train", RankArguments(training, cluster));
-  flags.job.train_dir = training.flags.run.train_dir;
+  flags.job.train_dir = training.config.trainer.train_dir;
   // Throws UsageError now for a bad --network or --ports, before hosts connect.
   launch::MpirunCommand({.network = flags.job.network, .ports = flags.job.ports});
   return RunTask(me, cluster, flags, training);

@@ -6,6 +6,7 @@
 #include "src/backend/backend.h"
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
+#include "src/commands/flags/flags.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/plan/recompute.h"
 #include "src/graph/precision.h"
@@ -104,27 +105,26 @@ int ModelList(const Arguments& arguments) {
 
 int ModelSummary(const Arguments& arguments) {
   std::string name;
-  std::string precision = "fp32";
+  Precision precision = Precision::kFp32;
   nets::ModelOptions options{.batch_size = 1};
   CommandLine line("carole model summary",
                    "Prints layers, shapes, parameters, operations and memory of a net.",
                    {"carole model summary resnet_v1_50",
                     "carole model summary --batch_size=64 --precision=bf16 resnet_v1_50"});
-  line.AddPositional("NAME", name, "Net; `carole model list` shows all nets.")->required();
+  line.AddPositional("NAME", name, "Net; `carole model list` shows all nets.").Required();
   constexpr HelpLevel kBasic = HelpLevel::kBasic;
   line.Group("Net");
   line.AddPositive("batch_size", options.batch_size, "Images per batch.", kBasic);
   line.AddPositive("image_size", options.image_size,
                    "Height and width of images in pixels; by default the net's own size.", kBasic)
-      ->default_str("");
+      .HideDefault();
   line.AddPositive("channels", options.channels,
                    "Channels of images; by default the net's own number.", kBasic)
-      ->default_str("");
+      .HideDefault();
   line.AddPositive("num_classes", options.num_classes,
                    "Number of classes; by default the net's own number.", kBasic)
-      ->default_str("");
-  line.Add("precision", precision, "Type of activations.", kBasic)
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
+      .HideDefault();
+  AddPrecisionFlag(line, precision, "Type of activations.");
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);
@@ -135,7 +135,7 @@ int ModelSummary(const Arguments& arguments) {
   fmt::print("{} trainable parameters, {} running statistics, {:.3f} Gflop forward\n",
              summary.parameters.trainable, summary.parameters.statistics,
              static_cast<double>(summary.flops) / kGiga);
-  PrintTraining(net, options, summary, ParsePrecision(precision));
+  PrintTraining(net, options, summary, precision);
   return 0;
 }
 

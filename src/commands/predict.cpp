@@ -36,89 +36,69 @@ namespace {
 namespace fs = std::filesystem;
 
 struct PredictFlags {
-  std::string checkpoint_path = "/tmp/tfmodel/";
+  CheckpointConfig checkpoint;
   std::vector<std::string> images;
-  std::string model_name;
-  std::string dataset_name;
-  std::string dataset_dir;
-  std::string preprocessing_name;
-  int image_size = 0;
-  int channels = 0;
-  bool use_grayscale = false;
-  std::string dct_method;  // training's, if the checkpoint says it
-  bool dct_scaling = false;
-  int64_t num_classes = 0;
-  int labels_offset = 0;
-  std::vector<std::string> class_names;  // the checkpoint's, unless flags name a data set
-  double moving_average_decay = 0;
+  NetConfig net{.model_name = ""};           // the checkpoint's, if it says that
+  DataConfig data = MakeDataConfig("", "");  // likewise
+  std::vector<std::string> class_names;      // the checkpoint's, unless flags name a data set
   int64_t batch_size = 32;
   int top = 5;
   bool json = false;
-  MachineFlags machine;
+  MachineConfig machine;
 };
 
 void AddFlags(CommandLine& line, PredictFlags& flags) {
-  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them.")->required();
-  line.Group("Checkpoint");
-  line.AddPath("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
-               "Checkpoint: a file, a TensorFlow prefix, or a folder, whose newest intact "
-               "checkpoint is used.",
-               HelpLevel::kBasic);
-  line.Add("moving_average_decay", flags.moving_average_decay,
-           "Use the moving averages of the variables unless this is 0.");
-  line.Group("Net (only needed for checkpoints of other programs)");
-  line.Add("model_name", flags.model_name, "Net; `carole model list` shows all nets.",
-           HelpLevel::kBasic);
-  line.Add("eval_image_size", flags.image_size,
-           "Height and width of the net's images in pixels; 0: the checkpoint's or the net's size.")
-      ->check(CLI::Range(0, 1 << 14));
-  line.AddBool("use_grayscale", flags.use_grayscale,
-               "Feed the net one gray channel that is made from colors.");
-  line.AddNonNegative("num_classes", flags.num_classes,
+  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them.").Required();
+  AddCheckpointFlags(line, flags.checkpoint);
+  AddNetFlags(line, flags.net, "eval_image_size");
+  line.AddNonNegative("num_classes", flags.net.model.num_classes,
                       "Number of classes of the net; 0: the checkpoint's or the net's number.",
                       HelpLevel::kBasic);
-  line.Add("labels_offset", flags.labels_offset,
-           "Label of the data set that is class 0 of the net.");
-  line.Add("preprocessing_name", flags.preprocessing_name,
-           "Net whose preprocessing is used; empty: that of --model_name.");
-  line.Add("dataset_name", flags.dataset_name, "Data set whose class names are shown.",
+  line.Group("Data");
+  line.Add("dataset_name", flags.data.dataset_name, "Data set whose class names are shown.",
            HelpLevel::kBasic);
-  line.AddPath("dataset_dir,data_dir", flags.dataset_dir,
+  line.AddPath("dataset_dir,data_dir", flags.data.pipeline.dataset_dir,
                "Folder with the labels.txt of --dataset_name, if it has one.", HelpLevel::kBasic);
+  AddPixelFlags(line, flags.data);
   line.Group("Output");
   line.AddPositive("top", flags.top, "Number of classes shown per image, the most likely ones.",
                    HelpLevel::kBasic);
-  line.AddBool("json", flags.json, "Print a line of JSON per image.", HelpLevel::kBasic);
+  line.Add("json", flags.json, "Print a line of JSON per image.", HelpLevel::kBasic);
   line.AddPositive("batch_size", flags.batch_size, "Images that are classified at a time.");
   AddMachineFlags(line, flags.machine);
 }
 
 // Fills flags that were not given from the checkpoint's metadata.
 void FillMissingFlags(PredictFlags& flags, const train::RunMetadata& attributes) {
-  std::string names;
-  if (flags.dataset_name.empty() && flags.dataset_dir.empty())
+  DataConfig& data = flags.data;
+  nets::ModelOptions& model = flags.net.model;
+  io::PipelineOptions& pipeline = data.pipeline;
+  std::string names, dct_method;
+  if (data.dataset_name.empty() && pipeline.dataset_dir.empty())
     train::FillFromMetadata(attributes, train::kClassNames, names);
   flags.class_names = SplitClassNames(names);
-  const train::RunMetadata given{{train::kLabelsOffset, std::to_string(flags.labels_offset)}};
-  if (flags.labels_offset != 0 && train::MetadataDiffers(attributes, given, train::kLabelsOffset)) {
+  const int offset = pipeline.labels_offset;
+  const train::RunMetadata given{{train::kLabelsOffset, std::to_string(offset)}};
+  if (offset != 0 && train::MetadataDiffers(attributes, given, train::kLabelsOffset)) {
     throw UsageError(fmt::format(
         "[predict] --labels_offset: got {}, want {}, with which {} was trained; leave the flag out",
-        flags.labels_offset, attributes.at(train::kLabelsOffset), flags.checkpoint_path));
+        offset, attributes.at(train::kLabelsOffset), flags.checkpoint.path));
   }
-  train::FillFromMetadata(attributes, train::kNet, flags.model_name);
-  train::FillFromMetadata(attributes, train::kDataset, flags.dataset_name);
-  train::FillFromMetadata(attributes, train::kPreprocessing, flags.preprocessing_name);
-  train::FillFromMetadata(attributes, train::kImageSize, flags.image_size);
-  if (flags.use_grayscale) flags.channels = 1;
-  train::FillFromMetadata(attributes, train::kChannels, flags.channels);
-  train::FillFromMetadata(attributes, train::kDctMethod, flags.dct_method);
-  train::FillFromMetadata(attributes, train::kDctScaling, flags.dct_scaling);
-  train::FillFromMetadata(attributes, train::kNumClasses, flags.num_classes);
-  train::FillFromMetadata(attributes, train::kLabelsOffset, flags.labels_offset);
-  if (flags.model_name.empty()) {
+  train::FillFromMetadata(attributes, train::kNet, flags.net.model_name);
+  train::FillFromMetadata(attributes, train::kDataset, data.dataset_name);
+  train::FillFromMetadata(attributes, train::kPreprocessing, data.preprocessing_name);
+  train::FillFromMetadata(attributes, train::kImageSize, model.image_size);
+  if (data.use_grayscale) model.channels = 1;
+  train::FillFromMetadata(attributes, train::kChannels, model.channels);
+  train::FillFromMetadata(attributes, train::kDctMethod, dct_method);
+  pipeline.dct_method = ParseDctMethod(dct_method);
+  train::FillFromMetadata(attributes, train::kDctScaling, pipeline.dct_scaling);
+  train::FillFromMetadata(attributes, train::kNumClasses, model.num_classes);
+  train::FillFromMetadata(attributes, train::kLabelsOffset, pipeline.labels_offset);
+  if (flags.net.model_name.empty()) {
     throw UsageError(
         fmt::format("[predict] {}: does not say which net it holds; name it with --model_name",
-                    flags.checkpoint_path));
+                    flags.checkpoint.path));
   }
 }
 
@@ -155,20 +135,21 @@ struct Pixels {
 // Returns the number of channels to decode. As in training, colors become gray only at the end of
 // the preprocessing, so images of a color data set are decoded in color.
 int DecodedChannels(const PredictFlags& flags) {
-  if (flags.channels == 1 && !flags.dataset_name.empty())
-    return io::FindDataset(flags.dataset_name).channels;
-  return flags.use_grayscale ? 3 : flags.channels;
+  const int channels = static_cast<int>(flags.net.model.channels);
+  if (channels == 1 && !flags.data.dataset_name.empty())
+    return io::FindDataset(flags.data.dataset_name).channels;
+  return flags.data.use_grayscale ? 3 : channels;
 }
 
 class ImageReader {
  public:
   ImageReader(const PredictFlags& flags, const nets::NetEntry& net, int threads)
-      : preprocess_(io::FindPreprocessing(PreprocessingOf(net, flags.preprocessing_name))),
-        size_(flags.image_size),
-        channels_(flags.channels),
+      : preprocess_(io::FindPreprocessing(PreprocessingOf(net, flags.data.preprocessing_name))),
+        size_(static_cast<int>(flags.net.model.image_size)),
+        channels_(static_cast<int>(flags.net.model.channels)),
         decoding_{.channels = DecodedChannels(flags),
-                  .dct_method = ParseDctMethod(flags.dct_method),
-                  .scaling = flags.dct_scaling},
+                  .dct_method = flags.data.pipeline.dct_method,
+                  .scaling = flags.data.pipeline.dct_scaling},
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
   }
@@ -215,9 +196,9 @@ void Softmax(std::span<double> row) {
 
 std::vector<std::string> PredictedClassNames(const PredictFlags& flags, int64_t num_classes) {
   std::vector<std::string> names = flags.class_names;
-  if (names.empty() && !flags.dataset_name.empty()) {
-    return NetClassNames(io::FindDataset(flags.dataset_name), flags.dataset_dir,
-                         flags.labels_offset, num_classes);
+  if (names.empty() && !flags.data.dataset_name.empty()) {
+    return NetClassNames(io::FindDataset(flags.data.dataset_name), flags.data.pipeline.dataset_dir,
+                         flags.data.pipeline.labels_offset, num_classes);
   }
   for (auto k = static_cast<int64_t>(names.size()); k < num_classes; ++k)
     names.push_back(std::to_string(k));
@@ -295,13 +276,15 @@ int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& image
 }
 
 int Run(PredictFlags& flags, RankContext& context) {
-  const auto weights = io::OpenWeights(flags.checkpoint_path);
+  const auto weights = io::OpenWeights(flags.checkpoint.path);
   FillMissingFlags(flags, ReadRunMetadata(*weights));
-  const nets::NetEntry& net = nets::FindNet(flags.model_name);
-  if (flags.image_size == 0) flags.image_size = static_cast<int>(net.image_size);
-  if (flags.channels == 0) {
-    flags.channels = flags.dataset_name.empty() ? static_cast<int>(net.channels)
-                                                : io::FindDataset(flags.dataset_name).channels;
+  const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
+  nets::ModelOptions& options = flags.net.model;
+  if (options.image_size == 0) options.image_size = net.image_size;
+  if (options.channels == 0) {
+    options.channels = flags.data.dataset_name.empty()
+                           ? net.channels
+                           : io::FindDataset(flags.data.dataset_name).channels;
   }
   const std::vector<fs::path> images = FindImages(flags.images);
   if (images.empty())
@@ -309,12 +292,11 @@ int Run(PredictFlags& flags, RankContext& context) {
                                  JoinTexts(flags.images)));
   flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
   const ImageReader reader(flags, net, context.backend().threads());
-  nets::Model model = nets::BuildModel(net, {.batch_size = flags.batch_size,
-                                             .image_size = flags.image_size,
-                                             .channels = flags.channels,
-                                             .num_classes = flags.num_classes});
+  options.batch_size = flags.batch_size;
+  nets::Model model = nets::BuildModel(net, options);
   train::Inference inference(std::move(model.graph), model.logits, context.backend());
-  train::ReadVariables(*weights, ChooseWeightsKind(flags.moving_average_decay), inference.store());
+  train::ReadVariables(*weights, ChooseWeightsKind(flags.checkpoint.moving_average_decay),
+                       inference.store());
   const Printer printer(flags, PredictedClassNames(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
   FlushStdout();
@@ -331,6 +313,7 @@ int Predict(const Arguments& arguments) {
                     "carole predict --checkpoint_path=RUN --top=1 --json PHOTOS"});
   AddFlags(line, flags);
   if (!line.Parse(arguments)) return 0;
+  ResolveCheckpoint(line, flags.checkpoint);
   return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
 }
 

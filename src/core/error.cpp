@@ -6,10 +6,10 @@
 
 namespace carole {
 
-std::string Option(std::string_view name) { return fmt::format("$({})", name); }
+std::string Option(std::string_view name) { return fmt::format("{}{})", kOptionMark, name); }
 
 std::string Option(std::string_view name, std::string_view value) {
-  return fmt::format("$({})={}", name, value);
+  return fmt::format("{}={}", Option(name), value);
 }
 
 ShownValue::ShownValue(double number) : text_(fmt::format("{}", number)) {}

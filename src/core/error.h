@@ -43,7 +43,10 @@ enum class ExitCode : int {
   kConfiguration = 78  // the machine or the job is not set up correctly
 };
 
-// Returns the name of an option, marked for WithFlags(): "$(batch_size)".
+// What stands before the name of an option in a text. The control character keeps texts of users,
+// such as "$(id)", from being taken for options.
+inline constexpr std::string_view kOptionMark = "\x1f$(";
+// Returns the name of an option, marked for WithFlags(): "$(batch_size)" with kOptionMark.
 std::string Option(std::string_view name);
 // Returns an option with a value: "$(batch_size)=32".
 std::string Option(std::string_view name, std::string_view value);

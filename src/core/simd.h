@@ -4,6 +4,7 @@
 // (carole_simd_sources in CMakeLists.txt). The functions of the three builds are in the namespaces
 // simd_v2, simd_v3 and simd_v4. A dispatcher is then one line:
 //   static const auto f = PickSimd(simd_v2::Scale, simd_v3::Scale, simd_v4::Scale);
+// CAROLE_EACH_SIMD_LEVEL(void Scale(float* x, int64_t count);) declares these functions.
 #pragma once
 
 namespace carole {
@@ -20,3 +21,15 @@ F PickSimd(F v2, F v3, F v4) {
 }
 
 }  // namespace carole
+
+// Repeats declarations in the namespaces of all levels.
+#define CAROLE_EACH_SIMD_LEVEL(...) \
+  namespace simd_v2 {               \
+  __VA_ARGS__                       \
+  }                                 \
+  namespace simd_v3 {               \
+  __VA_ARGS__                       \
+  }                                 \
+  namespace simd_v4 {               \
+  __VA_ARGS__                       \
+  }

@@ -10,6 +10,19 @@
 #include <utility>
 
 #include "io/checkpoint/keras_layout.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/concat.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/pad2d.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/ops/scale_channels.h"
 #include "src/core/check.h"
 #include "src/core/divide_up.h"
 
@@ -110,7 +123,7 @@ class Converter {
 
   // Hard sigmoid, relu6(x + 3) * factor; hard swish multiplies that by x.
   int ConvertActivation(const Node& node) {
-    const auto& attributes = std::get<HardActivationAttributes>(node.attributes);
+    const auto& attributes = node.attributes.as<HardActivationAttributes>();
     int y = Rescale(node, Input(node), 1, 3);
     y = Append("ReLU", Scope(node, "relu"), {y}, {{"max_value", 6.0}});
     y = Rescale(node, y, attributes.factor(), 0);
@@ -121,7 +134,7 @@ class Converter {
   // The configuration of a convolution. If Keras has no name for the padding, appends a
   // ZeroPadding2D layer and sets `input` to it.
   Json WindowConfig(const Node& node, const Variable& weights, int& input) {
-    const auto& a = std::get<Conv2dAttributes>(node.attributes);
+    const auto& a = node.attributes.as<Conv2dAttributes>();
     const Shape& x = graph_.shape(node.inputs[0]);
     const auto effective = [&](int64_t size) { return (size - 1) * a.dilation + 1; };
     const Extent window{weights.tf_shape[0], weights.tf_shape[1]};
@@ -157,7 +170,7 @@ class Converter {
       return Append("DepthwiseConv2D", scope, {input}, config, true);
     }
     config["filters"] = weights.tf_shape[3];
-    config["groups"] = std::get<Conv2dAttributes>(node.attributes).groups;
+    config["groups"] = node.attributes.as<Conv2dAttributes>().groups;
     return Append("Conv2D", scope, {input}, config, true);
   }
 
@@ -178,14 +191,14 @@ class Converter {
   }
 
   int ConvertBatchNorm(const Node& node) {
-    const auto& a = std::get<BatchNormAttributes>(node.attributes);
-    const Variable& mean = *VariableAt(node, BatchNormIndices::kMovingMean);
+    const auto& a = node.attributes.as<BatchNormAttributes>();
+    const Variable& mean = *VariableAt(node, kPosition<BatchNormInputs>.moving_mean);
     return Append("BatchNormalization", std::string(io::ScopeOf(mean.name)), {Input(node)},
                   {{"axis", -1},
                    {"momentum", a.decay},
                    {"epsilon", a.epsilon},
-                   {"scale", VariableAt(node, BatchNormIndices::kGamma) != nullptr},
-                   {"center", VariableAt(node, BatchNormIndices::kBeta) != nullptr}},
+                   {"scale", VariableAt(node, kPosition<BatchNormInputs>.gamma) != nullptr},
+                   {"center", VariableAt(node, kPosition<BatchNormInputs>.beta) != nullptr}},
                   true);
   }
 
@@ -199,7 +212,7 @@ class Converter {
   }
 
   int ConvertPool2d(const Node& node) {
-    const auto& a = std::get<Pool2dAttributes>(node.attributes);
+    const auto& a = node.attributes.as<Pool2dAttributes>();
     const Shape& x = graph_.shape(node.inputs[0]);
     const std::string padding =
         PaddingName(a.padding, {x[2], x[3]}, {a.window_h, a.window_w}, {a.stride_h, a.stride_w});
@@ -213,7 +226,7 @@ class Converter {
   }
 
   int ConvertPad2d(const Node& node) {
-    const Padding& p = std::get<Pad2dAttributes>(node.attributes).padding;
+    const Padding& p = node.attributes.as<Pad2dAttributes>().padding;
     const Padding added{std::max<int64_t>(p.top, 0), std::max<int64_t>(p.left, 0),
                         std::max<int64_t>(p.bottom, 0), std::max<int64_t>(p.right, 0)};
     const Padding cut{added.top - p.top, added.left - p.left, added.bottom - p.bottom,
@@ -236,14 +249,14 @@ class Converter {
   }
 
   int ConvertDropout(const Node& node) {
-    const auto& a = std::get<DropoutAttributes>(node.attributes);
+    const auto& a = node.attributes.as<DropoutAttributes>();
     Json config{{"rate", std::round((1 - a.keep) * 1e12) / 1e12}};  // 0.2, not 0.1999…
     if (a.per_row) config["noise_shape"] = {nullptr, 1, 1, 1};
     return Append("Dropout", Scope(node, "dropout"), {Input(node)}, config);
   }
 
   int ConvertRelu(const Node& node) {
-    const double ceiling = std::get<ReluAttributes>(node.attributes).ceiling;
+    const double ceiling = node.attributes.as<ReluAttributes>().ceiling;
     Json config = Json::object();
     if (ceiling > 0) config["max_value"] = ceiling;
     return Append("ReLU", Scope(node, "relu"), {Input(node)}, config);
@@ -256,46 +269,46 @@ class Converter {
   }
 
   int ConvertScaledAdd(const Node& node) {
-    const double factor = std::get<ScaleAttributes>(node.attributes).factor;
+    const double factor = node.attributes.as<ScaleAttributes>().factor;
     const int scaled = Rescale(node, Input(node, 1), factor, 0);
     return Append("Add", Scope(node, "add"), {Input(node, 0), scaled}, Json::object());
   }
 
+  int ConvertAdd(const Node& node) { return ConvertMerge(node, "Add", Json::object()); }
+  int ConvertConcat(const Node& node) { return ConvertMerge(node, "Concatenate", {{"axis", -1}}); }
+  int ConvertScaleChannels(const Node& node) {
+    return ConvertMerge(node, "Multiply", Json::object());
+  }
+  int ConvertScale(const Node& node) {
+    return Rescale(node, Input(node), node.attributes.as<ScaleAttributes>().factor, 0);
+  }
+  // Left out: users of the Keras model pass normalized images.
+  int ConvertNormalize(const Node& node) { return Input(node); }
+
   int ConvertByKind(const Node& node) {
-    switch (node.kind) {
-      case OpKind::kConv2d:
-        return ConvertConv2d(node);
-      case OpKind::kLinear:
-        return ConvertLinear(node);
-      case OpKind::kBatchNorm:
-        return ConvertBatchNorm(node);
-      case OpKind::kRelu:
-        return ConvertRelu(node);
-      case OpKind::kHardActivation:
-        return ConvertActivation(node);
-      case OpKind::kAdd:
-        return ConvertMerge(node, "Add", Json::object());
-      case OpKind::kConcat:
-        return ConvertMerge(node, "Concatenate", {{"axis", -1}});
-      case OpKind::kScaleChannels:
-        return ConvertMerge(node, "Multiply", Json::object());
-      case OpKind::kScaledAdd:
-        return ConvertScaledAdd(node);
-      case OpKind::kScale:
-        return Rescale(node, Input(node), std::get<ScaleAttributes>(node.attributes).factor, 0);
-      case OpKind::kPool2d:
-        return ConvertPool2d(node);
-      case OpKind::kPad2d:
-        return ConvertPad2d(node);
-      case OpKind::kReshape:
-        return ConvertReshape(node);
-      case OpKind::kDropout:
-        return ConvertDropout(node);
-      case OpKind::kNormalize:  // left out: users of the Keras model pass normalized images
-        return Input(node);
-      default:
-        throw NoKerasLayer{std::string(Name(node.kind))};
+    struct Row {
+      OpKind kind;
+      int (Converter::*convert)(const Node& node);
+    };
+    static constexpr Row kRows[] = {{op::kConv2d, &Converter::ConvertConv2d},
+                                    {op::kLinear, &Converter::ConvertLinear},
+                                    {op::kBatchNorm, &Converter::ConvertBatchNorm},
+                                    {op::kRelu, &Converter::ConvertRelu},
+                                    {op::kHardActivation, &Converter::ConvertActivation},
+                                    {op::kAdd, &Converter::ConvertAdd},
+                                    {op::kConcat, &Converter::ConvertConcat},
+                                    {op::kScaleChannels, &Converter::ConvertScaleChannels},
+                                    {op::kScaledAdd, &Converter::ConvertScaledAdd},
+                                    {op::kScale, &Converter::ConvertScale},
+                                    {op::kPool2d, &Converter::ConvertPool2d},
+                                    {op::kPad2d, &Converter::ConvertPad2d},
+                                    {op::kReshape, &Converter::ConvertReshape},
+                                    {op::kDropout, &Converter::ConvertDropout},
+                                    {op::kNormalize, &Converter::ConvertNormalize}};
+    for (const Row& row : kRows) {
+      if (row.kind == node.kind) return (this->*row.convert)(node);
     }
+    throw NoKerasLayer{std::string(Name(node.kind))};
   }
 
   void ConvertNode(const Node& node) { layer_of_[node.outputs[0]] = ConvertByKind(node); }

@@ -67,36 +67,19 @@ Json ToJson(const KerasNode& layer, const std::vector<KerasNode>& layers) {
 }  // namespace
 
 std::string MakeKerasTrainingConfig(const optim::UpdatePlan& optimizer, double learning_rate) {
-  const UpdateCoefficients& c = optimizer.coefficients;
-  std::string name;
+  if (optimizer.keras.class_name.empty()) return "";
   Json config{{"learning_rate", learning_rate}};
-  switch (optimizer.rule) {
-    case UpdateRule::kSgd:
-    case UpdateRule::kMomentum:
-    case UpdateRule::kNesterov:
-      name = "SGD";
-      config.update(
-          {{"momentum", c.momentum}, {"nesterov", optimizer.rule == UpdateRule::kNesterov}});
-      break;
-    case UpdateRule::kRmsProp:
-      name = "RMSprop";
-      config.update({{"rho", c.decay}, {"momentum", c.momentum}, {"epsilon", c.epsilon}});
-      break;
-    case UpdateRule::kAdam:
-      name = "Adam";
-      config.update({{"beta_1", c.decay}, {"beta_2", c.decay2}, {"epsilon", c.epsilon}});
-      break;
-    default:
-      return "";
-  }
+  for (const auto& [key, value] : optimizer.keras.config)
+    std::visit([&, &name = key](auto v) { config[name] = v; }, value);
   // The name "accuracy" alone would mean accuracy for one-hot labels in Keras 2.
   const Json accuracy{{"class_name", "SparseCategoricalAccuracy"},
                       {"config", {{"name", "accuracy"}, {"dtype", "float32"}}}};
-  return Json{{"loss", "sparse_categorical_crossentropy"},
-              {"metrics", Json::array({accuracy})},
-              {"weighted_metrics", nullptr},
-              {"loss_weights", nullptr},
-              {"optimizer_config", {{"class_name", name}, {"config", config}}}}
+  return Json{
+      {"loss", "sparse_categorical_crossentropy"},
+      {"metrics", Json::array({accuracy})},
+      {"weighted_metrics", nullptr},
+      {"loss_weights", nullptr},
+      {"optimizer_config", {{"class_name", optimizer.keras.class_name}, {"config", config}}}}
       .dump();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/backend/ops/add.h"
 #include "src/core/check.h"
 
 namespace carole {
@@ -27,7 +28,7 @@ ValueId Sum(Graph& graph, const std::vector<ValueId>& parts, const std::string& 
   if (parts.empty()) return kNone;
   if (parts.size() == 1) return parts[0];
   const Shape shape = graph.shape(parts[0]);
-  return graph.AddResult({.kind = OpKind::kAdd, .inputs = parts, .name = name}, shape);
+  return graph.AddResult({.kind = op::kAdd, .inputs = parts, .name = name}, shape);
 }
 
 }  // namespace

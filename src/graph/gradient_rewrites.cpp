@@ -25,12 +25,17 @@
 #include <iterator>
 #include <utility>
 
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/concat.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
 #include "src/graph/rewrite_table.h"
 
 namespace carole {
 namespace {
-
-using Norm = BatchNormBackwardIndices;
 
 bool IsFirstReader(const Match& match) {
   const auto& nodes = match.graph.nodes();
@@ -44,18 +49,19 @@ bool IsFirstReader(const Match& match) {
 bool CanStoreSum(const Match& match) {
   const Node& norm = match.consumer();
   if (match.producer().inputs.size() != 2 || !IsFirstReader(match)) return false;
-  return !std::get<BatchNormAttributes>(norm.attributes).relu ||
-         (norm.outputs[Norm::kDresidual] != kNone && match.readers[match.between()] == 1);
+  return !norm.attributes.as<BatchNormAttributes>().relu ||
+         (norm.outputs[kPosition<BatchNormBackwardOutputs>.dresidual] != kNone &&
+          match.readers[match.between()] == 1);
 }
 
 Replacement SumInBatchNorm(const Match& match) {
   const Node& add = match.producer();
   Node norm = match.consumer();
-  norm.inputs[Norm::kDy] = add.inputs[0];
-  norm.inputs[Norm::kDy2] = add.inputs[1];
+  norm.inputs[kPosition<BatchNormBackwardInputs>.dy] = add.inputs[0];
+  norm.inputs[kPosition<BatchNormBackwardInputs>.dy2] = add.inputs[1];
   // Without a mask, dresidual is the sum itself: the batch norm makes it for all readers.
-  if (!std::get<BatchNormAttributes>(norm.attributes).relu)
-    norm.outputs[Norm::kDresidual] = match.between();
+  if (!norm.attributes.as<BatchNormAttributes>().relu)
+    norm.outputs[kPosition<BatchNormBackwardOutputs>.dresidual] = match.between();
   return {.consumer = std::move(norm)};
 }
 
@@ -68,33 +74,34 @@ bool OtherSummandExistsBefore(const Match& match) {
 
 Replacement AddendInBatchNorm(const Match& match) {
   Node norm = match.producer();
-  norm.inputs[Norm::kAddend] = OtherSummand(match);
-  norm.outputs[Norm::kDx] = match.consumer().outputs[0];
+  norm.inputs[kPosition<BatchNormBackwardInputs>.addend] = OtherSummand(match);
+  norm.outputs[kPosition<BatchNormBackwardOutputs>.dx] = match.consumer().outputs[0];
   return {.producer = std::move(norm)};
 }
 
 // Whether the node is the backward of a max pool.
 bool HasArgmax(const Node& pool) {
-  return pool.kind == OpKind::kPool2dBackward &&
-         pool.inputs[Pool2dBackwardIndices::kArgmax] != kNone;
+  return pool.kind == op::kPool2dBackward &&
+         pool.inputs[kPosition<Pool2dBackwardInputs>.argmax] != kNone;
 }
 
 // The max pool of this backward operation.
 const Node& ForwardPool(const Match& match, const Node& backward) {
-  const ValueId argmax = backward.inputs[Pool2dBackwardIndices::kArgmax];
+  const ValueId argmax = backward.inputs[kPosition<Pool2dBackwardInputs>.argmax];
   return match.graph.nodes()[match.graph.value(argmax).producer];
 }
 
 bool IsMaxPoolOfRelu(const Match& match) {
-  return HasArgmax(match.producer()) && ForwardPool(match, match.producer()).inputs[0] ==
-                                            match.consumer().inputs[ReluBackwardIndices::kY];
+  return HasArgmax(match.producer()) &&
+         ForwardPool(match, match.producer()).inputs[0] ==
+             match.consumer().inputs[kPosition<ReluBackwardInputs>.y];
 }
 
 // The value between them gets the smaller, pooled shape.
 Replacement SwapMaxPoolAndRelu(const Match& match) {
   Node first = match.consumer(), second = match.producer();
   const ValueId maxima = ForwardPool(match, second).outputs[0];
-  first.inputs = {std::exchange(second.inputs[Pool2dBackwardIndices::kDy], match.between()),
+  first.inputs = {std::exchange(second.inputs[kPosition<Pool2dBackwardInputs>.dy], match.between()),
                   maxima};
   second.outputs[0] = std::exchange(first.outputs[0], match.between());
   return {.producer = std::move(first),
@@ -102,43 +109,41 @@ Replacement SwapMaxPoolAndRelu(const Match& match) {
           .between = match.graph.shape(maxima)};
 }
 
-bool HasNoCeiling(const Node& relu) {
-  return std::get<ReluAttributes>(relu.attributes).ceiling == 0;
-}
+bool HasNoCeiling(const Node& relu) { return relu.attributes.as<ReluAttributes>().ceiling == 0; }
 
 Replacement ReluInFilterGradient(const Match& match) {
   const Node& relu = match.producer();
   Node filter = match.consumer();
-  filter.inputs[FilterGradientIndices::kDy] = relu.inputs[ReluBackwardIndices::kDy];
-  filter.inputs.push_back(relu.inputs[ReluBackwardIndices::kY]);
+  filter.inputs[kPosition<FilterGradientInputs>.dy] = relu.inputs[kPosition<ReluBackwardInputs>.dy];
+  filter.inputs.push_back(relu.inputs[kPosition<ReluBackwardInputs>.y]);
   return {.consumer = std::move(filter)};
 }
 
 Replacement ReluInDataGradient(const Match& match) {
   const Node& relu = match.consumer();
   Node conv = match.producer();
-  conv.inputs.push_back(relu.inputs[ReluBackwardIndices::kY]);
-  conv.outputs = {relu.outputs[ReluBackwardIndices::kDx]};
+  conv.inputs.push_back(relu.inputs[kPosition<ReluBackwardInputs>.y]);
+  conv.outputs = {relu.outputs[kPosition<ReluBackwardOutputs>.dx]};
   return {.producer = std::move(conv)};
 }
 
 // Whether the node masks a gradient by a ReLU, so that it can also sum a bias's gradient.
 bool AppliesReluMask(const Node& node) {
-  return node.kind == OpKind::kReluBackward ||
-         (node.kind == OpKind::kConv2dBackwardData &&
-          node.inputs.size() > Conv2dBackwardDataIndices::kReluY);
+  return node.kind == op::kReluBackward ||
+         (node.kind == op::kConv2dBackwardData &&
+          node.inputs.size() > kPosition<Conv2dBackwardDataInputs>.relu_y);
 }
 
 // Moves the sum for a bias's gradient from the filter gradient to the node that masked its dy.
 bool MoveBiasSumToRelu(const Match& match, Graph& graph, const Backend& backend) {
-  static_assert(+ReluBackwardIndices::kDb == +Conv2dBackwardDataIndices::kDb);
-  const ValueId db = match.consumer().outputs[FilterGradientIndices::kDb];
+  static_assert(kPosition<ReluBackwardOutputs>.db == kPosition<Conv2dBackwardDataOutputs>.db);
+  const ValueId db = match.consumer().outputs[kPosition<FilterGradientOutputs>.db];
   NodeId relu = match.producer_id;
   if (db == kNone || relu == kNone) return false;
   // A max pool's backward passes each element of the gradient once, so the sums are the same before
   // it.
   if (HasArgmax(match.producer()))
-    relu = graph.value(match.producer().inputs[Pool2dBackwardIndices::kDy]).producer;
+    relu = graph.value(match.producer().inputs[kPosition<Pool2dBackwardInputs>.dy]).producer;
   if (relu == kNone || !AppliesReluMask(graph.nodes()[relu]) ||
       graph.nodes()[relu].outputs.size() > 1)
     return false;
@@ -147,7 +152,7 @@ bool MoveBiasSumToRelu(const Match& match, Graph& graph, const Backend& backend)
   if (!backend.Supports(graph.Spec(fused))) return false;
   graph.SetProducer(db, relu);
   graph.mutable_nodes()[relu] = std::move(fused);
-  graph.mutable_nodes()[match.consumer_id].outputs[FilterGradientIndices::kDb] = kNone;
+  graph.mutable_nodes()[match.consumer_id].outputs[kPosition<FilterGradientOutputs>.db] = kNone;
   return true;
 }
 
@@ -155,7 +160,7 @@ bool MoveBiasSumToRelu(const Match& match, Graph& graph, const Backend& backend)
 bool IsSliceOfGrains(const Match& match) {
   constexpr int64_t kGrain = BatchNormAttributes::kSliceGrain;
   const Node& slice = match.consumer();
-  return std::get<SliceAttributes>(slice.attributes).begin % kGrain == 0 &&
+  return slice.attributes.as<SliceAttributes>().begin % kGrain == 0 &&
          match.graph.shape(slice.outputs[0])[1] % kGrain == 0 &&
          match.graph.shape(match.between())[1] % kGrain == 0;
 }
@@ -167,21 +172,22 @@ bool FuseSliceIntoBatchNorms(const Match& match, Graph& graph, const Backend&) {
   const ValueId whole = match.between(), part = slice.outputs[0];
   std::vector<Node*> norms;
   for (Node& node : graph.mutable_nodes()) {
-    if (!node.dead && node.kind == OpKind::kBatchNormBackward && node.inputs[Norm::kDy] == part)
+    if (!node.dead && node.kind == op::kBatchNormBackward &&
+        node.inputs[kPosition<BatchNormBackwardInputs>.dy] == part)
       norms.push_back(&node);
   }
   if (norms.empty() || CountReaders(graph)[part] != std::ssize(norms)) return false;
   for (Node* norm : norms) {
-    norm->inputs[Norm::kDy] = whole;
-    std::get<BatchNormAttributes>(norm->attributes).dy_begin +=
-        std::get<SliceAttributes>(slice.attributes).begin;
+    norm->inputs[kPosition<BatchNormBackwardInputs>.dy] = whole;
+    norm->attributes.as<BatchNormAttributes>().dy_begin +=
+        slice.attributes.as<SliceAttributes>().begin;
   }
   slice.dead = true;
   return true;
 }
 
 bool CanUseReluBitmask(const Match& match) {
-  return CanWriteReluBitmask(std::get<BatchNormAttributes>(match.consumer().attributes),
+  return CanWriteReluBitmask(match.consumer().attributes.as<BatchNormAttributes>(),
                              match.graph.shape(match.between()));
 }
 
@@ -191,54 +197,55 @@ bool UseReluBitmask(const Match& match, Graph& graph, const Backend& backend) {
   const TensorSpec relu_bitmask{.shape = ReluBitmaskShape(graph.shape(match.between())),
                                 .dtype = DType::kU8};
   writer.outputs.push_back(relu_bitmask);
-  reader.inputs[Norm::kReluBitmask] = relu_bitmask;
-  reader.inputs[Norm::kY].present = false;
+  reader.inputs[kPosition<BatchNormBackwardInputs>.relu_bitmask] = relu_bitmask;
+  reader.inputs[kPosition<BatchNormBackwardInputs>.y].present = false;
   if (!backend.Supports(writer) || !backend.Supports(reader)) return false;
   Node& backward = graph.mutable_nodes()[match.consumer_id];
-  backward.inputs[Norm::kReluBitmask] =
+  backward.inputs[kPosition<BatchNormBackwardInputs>.relu_bitmask] =
       graph.AddOutput(match.producer_id, relu_bitmask.shape, relu_bitmask.dtype);
-  backward.inputs[Norm::kY] = kNone;
+  backward.inputs[kPosition<BatchNormBackwardInputs>.y] = kNone;
   return true;
 }
 
 constexpr Rewrite kGradientSumRewrites[] = {
     {.name = "sum_in_batch_norm",
-     .pattern = {OpKind::kAdd, OpKind::kBatchNormBackward, Norm::kDy, false},
+     .pattern = {op::kAdd, op::kBatchNormBackward, kPosition<BatchNormBackwardInputs>.dy, false},
      .guard = CanStoreSum,
      .replacement = SumInBatchNorm},
     {.name = "addend_in_batch_norm",
-     .pattern = {OpKind::kBatchNormBackward, OpKind::kAdd, Pattern::kAnyInput},
+     .pattern = {op::kBatchNormBackward, op::kAdd, Pattern::kAnyInput},
      .guard = OtherSummandExistsBefore,
      .replacement = AddendInBatchNorm},
 };
 
 constexpr Rewrite kGradientRewrites[] = {
     {.name = "relu_before_max_pool",
-     .pattern = {OpKind::kPool2dBackward, OpKind::kReluBackward, ReluBackwardIndices::kDy},
+     .pattern = {op::kPool2dBackward, op::kReluBackward, kPosition<ReluBackwardInputs>.dy},
      .guard = IsMaxPoolOfRelu,
      .replacement = SwapMaxPoolAndRelu},
     {.name = "relu_in_filter_gradient",
-     .pattern = {OpKind::kReluBackward, OpKind::kConv2dBackwardFilter, FilterGradientIndices::kDy},
+     .pattern = {op::kReluBackward, op::kConv2dBackwardFilter, kPosition<FilterGradientInputs>.dy},
      .guard = [](const Match& match) { return HasNoCeiling(match.producer()); },
      .replacement = ReluInFilterGradient,
      .asks_for_activation_type = true},  // some backends support this in 16 bits only
     {.name = "relu_in_data_gradient",
-     .pattern = {OpKind::kConv2dBackwardData, OpKind::kReluBackward, ReluBackwardIndices::kDy},
+     .pattern = {op::kConv2dBackwardData, op::kReluBackward, kPosition<ReluBackwardInputs>.dy},
      .guard = [](const Match& match) { return HasNoCeiling(match.consumer()); },
      .replacement = ReluInDataGradient},
     {.name = "conv_bias_sum_in_relu",
-     .pattern = {std::nullopt, OpKind::kConv2dBackwardFilter, FilterGradientIndices::kDy},
+     .pattern = {std::nullopt, op::kConv2dBackwardFilter, kPosition<FilterGradientInputs>.dy},
      .apply = MoveBiasSumToRelu},
     {.name = "linear_bias_sum_in_relu",
-     .pattern = {std::nullopt, OpKind::kLinearBackwardFilter, FilterGradientIndices::kDy},
+     .pattern = {std::nullopt, op::kLinearBackwardFilter, kPosition<FilterGradientInputs>.dy},
      .apply = MoveBiasSumToRelu},
     {.name = "slice_in_batch_norm",
-     .pattern = {std::nullopt, OpKind::kSlice},
+     .pattern = {std::nullopt, op::kSlice},
      .guard = IsSliceOfGrains,
      .apply = FuseSliceIntoBatchNorms,
      .starts_at_last_node = true},  // slices of a slice first
     {.name = "relu_bitmask_in_batch_norm",
-     .pattern = {OpKind::kBatchNorm, OpKind::kBatchNormBackward, Norm::kY, false},
+     .pattern = {op::kBatchNorm, op::kBatchNormBackward, kPosition<BatchNormBackwardInputs>.y,
+                 false},
      .guard = CanUseReluBitmask,
      .apply = UseReluBitmask},
 };

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/backend/op.h"
+#include "src/backend/ops/op.h"
 
 namespace carole {
 

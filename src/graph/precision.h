@@ -3,7 +3,7 @@
 // gradients and everything that callers read stay fp32.
 #pragma once
 
-#include "src/backend/op.h"
+#include "src/backend/ops/op.h"
 #include "src/graph/graph.h"
 
 namespace carole {

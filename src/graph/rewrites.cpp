@@ -26,6 +26,13 @@
 
 #include <utility>
 
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/ops/window.h"
 #include "src/graph/rewrite_table.h"
 
 namespace carole {
@@ -35,14 +42,13 @@ namespace {
 // average must keep the image's size.
 bool IsAverageBeforeNarrowConv(const Match& match) {
   const Node &pool = match.producer(), &conv = match.consumer();
-  if (std::get<Pool2dAttributes>(pool.attributes).mode != Pool2dAttributes::Mode::kAverage)
-    return false;
-  const auto& a = std::get<Conv2dAttributes>(conv.attributes);
-  const Shape &w = match.graph.shape(conv.inputs[Conv2dIndices::kW]),
+  if (pool.attributes.as<Pool2dAttributes>().mode != Pool2dAttributes::Mode::kAverage) return false;
+  const auto& a = conv.attributes.as<Conv2dAttributes>();
+  const Shape &w = match.graph.shape(conv.inputs[kPosition<Conv2dInputs>.w]),
               &y = match.graph.shape(conv.outputs[0]),
               &averaged = match.graph.shape(match.between());
-  const bool is_linear = !a.relu && conv.inputs[Conv2dIndices::kBias] == kNone &&
-                         conv.inputs[Conv2dIndices::kResidual] == kNone;
+  const bool is_linear = !a.relu && conv.inputs[kPosition<Conv2dInputs>.bias] == kNone &&
+                         conv.inputs[kPosition<Conv2dInputs>.residual] == kNone;
   const bool is_pointwise = w[2] == 1 && w[3] == 1 && a.stride_h == 1 && a.stride_w == 1 &&
                             a.padding == Padding{} && a.groups == 1;
   return is_linear && is_pointwise && y[1] < averaged[1] &&
@@ -52,7 +58,7 @@ bool IsAverageBeforeNarrowConv(const Match& match) {
 // The value between them gets the convolution's channels.
 Replacement SwapAverageAndConv(const Match& match) {
   Node first = match.consumer(), second = match.producer();
-  first.inputs[Conv2dIndices::kX] = std::exchange(second.inputs[0], match.between());
+  first.inputs[kPosition<Conv2dInputs>.x] = std::exchange(second.inputs[0], match.between());
   second.outputs[0] = std::exchange(first.outputs[0], match.between());
   return {.producer = std::move(first),
           .consumer = std::move(second),
@@ -62,12 +68,12 @@ Replacement SwapAverageAndConv(const Match& match) {
 // The index of the node's residual input if it can take an add: it has neither residual nor ReLU
 // yet, which would come after it.
 std::optional<int> FreeResidualInput(const Node& node) {
-  if (node.kind == OpKind::kBatchNorm && node.inputs[BatchNormIndices::kResidual] == kNone &&
-      !std::get<BatchNormAttributes>(node.attributes).relu)
-    return BatchNormIndices::kResidual;
-  if (node.kind == OpKind::kConv2d && node.inputs[Conv2dIndices::kResidual] == kNone &&
-      !std::get<Conv2dAttributes>(node.attributes).relu)
-    return Conv2dIndices::kResidual;
+  if (node.kind == op::kBatchNorm && node.inputs[kPosition<BatchNormInputs>.residual] == kNone &&
+      !node.attributes.as<BatchNormAttributes>().relu)
+    return kPosition<BatchNormInputs>.residual;
+  if (node.kind == op::kConv2d && node.inputs[kPosition<Conv2dInputs>.residual] == kNone &&
+      !node.attributes.as<Conv2dAttributes>().relu)
+    return kPosition<Conv2dInputs>.residual;
   return std::nullopt;
 }
 
@@ -90,11 +96,11 @@ Replacement AddAsResidual(const Match& match) {
   return {.consumer = std::move(fused)};
 }
 
-double Ceiling(const Node& relu) { return std::get<ReluAttributes>(relu.attributes).ceiling; }
+double Ceiling(const Node& relu) { return relu.attributes.as<ReluAttributes>().ceiling; }
 
 template <typename Attributes>
 bool HasNoReluYet(const Match& match) {
-  return !std::get<Attributes>(match.producer().attributes).relu;
+  return !match.producer().attributes.as<Attributes>().relu;
 }
 
 template <typename Attributes>
@@ -105,7 +111,7 @@ bool TakesPlainRelu(const Match& match) {
 template <typename Attributes>
 Replacement WithRelu(const Match& match) {
   Node fused = match.producer();
-  auto& attributes = std::get<Attributes>(fused.attributes);
+  auto& attributes = fused.attributes.as<Attributes>();
   attributes.relu = true;
   if constexpr (requires { attributes.ceiling; }) attributes.ceiling = Ceiling(match.consumer());
   fused.outputs[0] = match.consumer().outputs[0];
@@ -114,27 +120,27 @@ Replacement WithRelu(const Match& match) {
 
 constexpr Rewrite kForwardRewrites[] = {
     {.name = "average_after_conv",
-     .pattern = {OpKind::kPool2d, OpKind::kConv2d, Conv2dIndices::kX},
+     .pattern = {op::kPool2d, op::kConv2d, kPosition<Conv2dInputs>.x},
      .guard = IsAverageBeforeNarrowConv,
      .replacement = SwapAverageAndConv},
     {.name = "batch_norm_add",
-     .pattern = {OpKind::kBatchNorm, OpKind::kAdd, Pattern::kAnyInput},
+     .pattern = {op::kBatchNorm, op::kAdd, Pattern::kAnyInput},
      .guard = IsLastToTakeAdd,
      .replacement = AddAsResidual},
     {.name = "conv_add",
-     .pattern = {OpKind::kConv2d, OpKind::kAdd, Pattern::kAnyInput},
+     .pattern = {op::kConv2d, op::kAdd, Pattern::kAnyInput},
      .guard = IsLastToTakeAdd,
      .replacement = AddAsResidual},
     {.name = "batch_norm_relu",
-     .pattern = {OpKind::kBatchNorm, OpKind::kRelu},
+     .pattern = {op::kBatchNorm, op::kRelu},
      .guard = HasNoReluYet<BatchNormAttributes>,
      .replacement = WithRelu<BatchNormAttributes>},
     {.name = "conv_relu",
-     .pattern = {OpKind::kConv2d, OpKind::kRelu},
+     .pattern = {op::kConv2d, op::kRelu},
      .guard = TakesPlainRelu<Conv2dAttributes>,
      .replacement = WithRelu<Conv2dAttributes>},
     {.name = "linear_relu",
-     .pattern = {OpKind::kLinear, OpKind::kRelu},
+     .pattern = {op::kLinear, op::kRelu},
      .guard = TakesPlainRelu<LinearAttributes>,
      .replacement = WithRelu<LinearAttributes>},
 };

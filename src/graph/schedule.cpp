@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/backend/ops/copies.h"
+
 namespace carole {
 
 Schedule PlainSchedule(const Graph& graph) {
@@ -35,8 +37,7 @@ std::vector<ValueId> MemoryOwners(const Graph& graph) {
     if (v.gradient != kNone) owners[v.gradient] = kNone;
   }
   for (const Node& node : graph.nodes()) {
-    if (!node.dead && node.kind == OpKind::kReshape)
-      owners[node.outputs[0]] = owners[node.inputs[0]];
+    if (!node.dead && node.kind == op::kReshape) owners[node.outputs[0]] = owners[node.inputs[0]];
   }
   return owners;
 }
@@ -66,7 +67,7 @@ std::vector<MemoryBlock> Lifetimes(const Graph& graph, const Schedule& schedule)
     }
     for (ValueId id : node.outputs) {
       if (id == kNone || owners[id] == kNone) continue;
-      if (node.kind == OpKind::kReshape) {
+      if (node.kind == op::kReshape) {
         block_of[id] = block_of[node.inputs[0]];
       } else {
         born(id, step);

@@ -6,7 +6,7 @@
 //
 // Each variable is stored in the layout that its kernels chose. That may include padding, which is
 // always 0. Read() and Write() convert from and to TensorFlow's order of elements. The arenas are
-// device memory: the host may access them only if Backend::on_host().
+// device memory: the host accesses them through HostView (src/backend/host_view.h).
 #pragma once
 
 #include <functional>

@@ -1,4 +1,6 @@
 // Concatenation along channels (ops.h): shape inference and gradient rule.
+#include "src/backend/ops/concat.h"
+
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
@@ -14,7 +16,7 @@ std::vector<ValueId> ConcatRule(const GradientArgs& args) {
     const Shape shape = g.shape(args.node.inputs[i]);
     dx.push_back(kNone);
     if (args.wanted[i]) {
-      dx.back() = g.AddResult({.kind = OpKind::kSlice,
+      dx.back() = g.AddResult({.kind = op::kSlice,
                                .attributes = SliceAttributes{.begin = begin},
                                .inputs = {args.dy[0]}},
                               shape);
@@ -37,7 +39,7 @@ ValueId Concat(Graph& g, const std::vector<ValueId>& inputs) {
     CAROLE_CHECK_EQ(g.shape(x), expected, "{}: concat along channels", g.scope());
     out[1] += expected[1];
   }
-  return g.AddResult({.kind = OpKind::kConcat, .inputs = inputs, .gradient = ConcatRule}, out);
+  return g.AddResult({.kind = op::kConcat, .inputs = inputs, .gradient = ConcatRule}, out);
 }
 
 }  // namespace carole::ops

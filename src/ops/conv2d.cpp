@@ -8,11 +8,11 @@ namespace carole::ops {
 namespace {
 
 std::vector<ValueId> Gradient(const GradientArgs& args) {
-  Conv2dAttributes backward = std::get<Conv2dAttributes>(args.node.attributes);
+  Conv2dAttributes backward = args.node.attributes.as<Conv2dAttributes>();
   const bool relu = backward.relu;
   backward.relu = false;
-  return ConvOrLinearGradient(args, relu, backward, OpKind::kConv2dBackwardFilter,
-                              OpKind::kConv2dBackwardData);
+  return ConvOrLinearGradient(args, relu, backward, op::kConv2dBackwardFilter,
+                              op::kConv2dBackwardData);
 }
 
 }  // namespace
@@ -28,11 +28,9 @@ ValueId Conv2d(Graph& g, ValueId x, ValueId w, ValueId bias, const Conv2dAttribu
   const int64_t p = WindowOutput(in[2], a.padding.top, a.padding.bottom, span_h, a.stride_h);
   const int64_t q = WindowOutput(in[3], a.padding.left, a.padding.right, span_w, a.stride_w);
   CheckImageSize(g, in, p, q, span_h, span_w);
-  return g.AddResult({.kind = OpKind::kConv2d,
-                      .attributes = a,
-                      .inputs = {x, w, bias, kNone},
-                      .gradient = Gradient},
-                     {in[0], filter[0], p, q});
+  return g.AddResult(
+      {.kind = op::kConv2d, .attributes = a, .inputs = {x, w, bias, kNone}, .gradient = Gradient},
+      {in[0], filter[0], p, q});
 }
 
 }  // namespace carole::ops

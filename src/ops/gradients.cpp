@@ -2,6 +2,8 @@
 
 #include <tuple>
 
+#include "src/backend/ops/conv2d.h"
+
 namespace carole::ops {
 
 std::vector<ValueId> ConvOrLinearGradient(const GradientArgs& args, bool relu,
@@ -22,7 +24,7 @@ std::vector<ValueId> ConvOrLinearGradient(const GradientArgs& args, bool relu,
   if (args.wanted[0]) {
     dx[0] = g.AddResult({.kind = data_kind, .attributes = backward, .inputs = {dy, w}}, g.shape(x));
   }
-  if (dx.size() > Conv2dIndices::kResidual) dx[Conv2dIndices::kResidual] = dy;
+  if (dx.size() > kPosition<Conv2dInputs>.residual) dx[kPosition<Conv2dInputs>.residual] = dy;
   return dx;
 }
 

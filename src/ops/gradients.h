@@ -1,4 +1,4 @@
-// Backward operations that several gradient rules share. Private to this room.
+// Gradient rules that several operations share. Private to this room.
 #pragma once
 
 #include <vector>
@@ -6,6 +6,9 @@
 #include "src/graph/graph.h"
 
 namespace carole::ops {
+
+// The gradient rule of operations with OpSchema::backward: appends that operation.
+std::vector<ValueId> GradientByNames(const GradientArgs& args);
 
 // Appends the backward operation of a ReLU. y is the result of the ReLU. Returns dx: dy where y is
 // positive and below the ceiling, 0 elsewhere. A ceiling of 0 means that there is none.

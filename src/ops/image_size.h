@@ -17,8 +17,8 @@ inline void CheckImageSize(const Graph& g, const Shape& in, int64_t out_h, int64
   if (out_h >= 1 && out_w >= 1) return;
   throw UsageError(
       fmt::format("[graph] {}: the input of this layer is too small: got {}x{} pixels, want at "
-                  "least {}x{}; use a larger --train_image_size",
-                  g.scope(), in[2], in[3], min_h, min_w));
+                  "least {}x{}; use a larger {}",
+                  g.scope(), in[2], in[3], min_h, min_w, Option("train_image_size")));
 }
 
 }  // namespace carole::ops

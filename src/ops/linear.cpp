@@ -1,4 +1,6 @@
 // Matrix product (ops.h): shape inference and gradient rule.
+#include "src/backend/ops/linear.h"
+
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/ops.h"
@@ -7,9 +9,9 @@ namespace carole::ops {
 namespace {
 
 std::vector<ValueId> Gradient(const GradientArgs& args) {
-  const bool relu = std::get<LinearAttributes>(args.node.attributes).relu;
-  return ConvOrLinearGradient(args, relu, LinearAttributes{}, OpKind::kLinearBackwardFilter,
-                              OpKind::kLinearBackwardData);
+  const bool relu = args.node.attributes.as<LinearAttributes>().relu;
+  return ConvOrLinearGradient(args, relu, LinearAttributes{}, op::kLinearBackwardFilter,
+                              op::kLinearBackwardData);
 }
 
 }  // namespace
@@ -18,7 +20,7 @@ ValueId Linear(Graph& g, ValueId x, ValueId w, ValueId bias) {
   CAROLE_CHECK(g.shape(x).rank() == 2 && g.shape(w).rank() == 2, "{}: linear of {} with {}",
                g.scope(), g.shape(x).ToString(), g.shape(w).ToString());
   CAROLE_CHECK_EQ(g.shape(x)[1], g.shape(w)[1], "{}: columns of the input", g.scope());
-  return g.AddResult({.kind = OpKind::kLinear,
+  return g.AddResult({.kind = op::kLinear,
                       .attributes = LinearAttributes{},
                       .inputs = {x, w, bias},
                       .gradient = Gradient},

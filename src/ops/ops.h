@@ -1,9 +1,9 @@
 // The operations that nets are made of. Each function appends one operation to the graph and
-// returns its result. It infers the shape of the result and sets the gradient rule.
-// src/backend/op.h defines what the operations compute and their attributes. README.md says how to
-// add one.
+// returns its result. src/backend/ops defines what the operations compute and their attributes.
 //
-// The .cpp files in this folder each contain one family of operations.
+// Append() serves every operation whose schema says all that is needed: the shapes of its outputs,
+// and the kind of its backward operation. Others have a .cpp file with shape inference and gradient
+// rule.
 //
 // Errors: if an image is too small for a window, these functions throw UsageError, which names the
 // scope of the layer and the smallest size that works. If shapes do not match each other, they
@@ -13,9 +13,25 @@
 #include <string>
 #include <vector>
 
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
+#include "src/backend/ops/layer_norm.h"
+#include "src/backend/ops/lrn.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/sigmoid.h"
+#include "src/backend/ops/silu.h"
+#include "src/backend/ops/softmax.h"
 #include "src/graph/graph.h"
 
 namespace carole::ops {
+
+// Appends an operation as its schema describes it, with OpSchema::infer and OpSchema::backward.
+// Returns the first output.
+ValueId Append(Graph& graph, OpKind kind, const OpAttributes& attributes,
+               const std::vector<ValueId>& inputs);
 
 // x (N,C,H,W), w (K,C/groups,R,S), bias (K) or kNone -> (N,K,P,Q)
 ValueId Conv2d(Graph& graph, ValueId x, ValueId w, ValueId bias,
@@ -24,13 +40,16 @@ ValueId Conv2d(Graph& graph, ValueId x, ValueId w, ValueId bias,
 // x (N,C), w (K,C), bias (K) or kNone -> (N,K)
 ValueId Linear(Graph& graph, ValueId x, ValueId w, ValueId bias);
 
-// x (N,C,H,W) or (N,C); the others (C). gamma and beta may be kNone.
-struct BatchNormInputs {
-  ValueId x, gamma = kNone, beta = kNone, moving_mean, moving_variance;
-};
-// Returns the normalized x, of the same shape.
-ValueId BatchNorm(Graph& graph, const BatchNormInputs& inputs,
+// x (N,C,H,W) or (N,C); the others (C). gamma, beta and residual may be kNone. Returns the
+// normalized x, of the same shape.
+ValueId BatchNorm(Graph& graph, const BatchNormInputs<ValueId>& inputs,
                   const BatchNormAttributes& attributes);
+
+// x (N,C,H,W) or (N,C); gamma and beta (C) or kNone. Normalizes the channels of each pixel.
+inline ValueId LayerNorm(Graph& graph, const LayerNormInputs<ValueId>& inputs,
+                         const LayerNormAttributes& attributes = {}) {
+  return Append(graph, op::kLayerNorm, attributes, List(inputs));
+}
 
 // min(max(x, 0), ceiling), any shape. A ceiling of 0 means that there is none.
 ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
@@ -38,6 +57,17 @@ ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
 ValueId HardSwish(Graph& graph, ValueId x);
 // relu6(x + 3) * 0.16667, any shape.
 ValueId HardSigmoid(Graph& graph, ValueId x);
+
+// x * Phi(x), any shape. With `tanh`, an approximation of it.
+inline ValueId Gelu(Graph& graph, ValueId x, bool tanh = false) {
+  return Append(graph, op::kGelu, GeluAttributes{.tanh = tanh}, {x});
+}
+
+// x * sigmoid(x), any shape.
+inline ValueId Silu(Graph& graph, ValueId x) { return Append(graph, op::kSilu, {}, {x}); }
+
+// 1 / (1 + exp(-x)), any shape. With ScaleChannels(), it is the gate of squeeze-excite.
+inline ValueId Sigmoid(Graph& graph, ValueId x) { return Append(graph, op::kSigmoid, {}, {x}); }
 
 // a + b, of the same shape.
 ValueId Add(Graph& graph, ValueId a, ValueId b);
@@ -74,7 +104,8 @@ ValueId Reshape(Graph& graph, ValueId x, const Shape& shape);
 // x (N,K) -> probabilities (N,K). Has no gradient, because predictions are not part of the loss.
 ValueId Softmax(Graph& graph, ValueId x);
 
-// logits (N,K), labels (N) int32, weights (N) -> the loss, a scalar
+// logits (N,K), labels (N) int32 or soft labels (N,K), weights (N) -> the loss, a scalar. Soft
+// labels have the type of the logits, and each row sums to 1.
 ValueId SoftmaxCrossEntropy(Graph& graph, ValueId logits, ValueId labels, ValueId weights,
                             const SoftmaxCrossEntropyAttributes& attributes);
 

@@ -15,16 +15,17 @@ std::vector<ValueId> CrossEntropyGradient(const GradientArgs& args) {
 
 ValueId Softmax(Graph& g, ValueId x) {
   CAROLE_CHECK(g.shape(x).rank() == 2, "{}: softmax of {}", g.scope(), g.shape(x).ToString());
-  return g.AddResult({.kind = OpKind::kSoftmax, .inputs = {x}}, g.shape(x));
+  return Append(g, op::kSoftmax, {}, {x});
 }
 
 ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId weights,
                             const SoftmaxCrossEntropyAttributes& attributes) {
   const Shape rows{g.shape(logits)[0]};
-  CAROLE_CHECK_EQ(g.shape(labels), rows, "{}: labels", g.scope());
+  const Shape& shape = g.shape(labels);
+  CAROLE_CHECK_EQ(shape, shape.rank() == 1 ? rows : g.shape(logits), "{}: labels", g.scope());
   CAROLE_CHECK_EQ(g.shape(weights), rows, "{}: weights", g.scope());
   return g
-      .AddNode({.kind = OpKind::kSoftmaxCrossEntropy,
+      .AddNode({.kind = op::kSoftmaxCrossEntropy,
                 .attributes = attributes,
                 .inputs = {logits, labels, weights},
                 .gradient = CrossEntropyGradient},

@@ -4,20 +4,9 @@
 #include <utility>
 
 #include "src/backend/arena_math.h"
-#include "src/backend/update_rules.h"
 #include "src/core/error.h"
 
 namespace carole::optim {
-namespace {
-
-float* Floats(std::span<std::byte> arena) { return reinterpret_cast<float*>(arena.data()); }
-
-int64_t NumFloats(std::span<std::byte> arena) {
-  return static_cast<int64_t>(arena.size() / sizeof(float));
-}
-
-}  // namespace
-
 MovingAverages::MovingAverages(double decay, DType dtype, std::vector<std::span<std::byte>> arenas,
                                const Backend& backend)
     : decay_(decay), dtype_(dtype), arenas_(std::move(arenas)), backend_(backend) {
@@ -40,41 +29,19 @@ void MovingAverages::Reset() {
 }
 
 void MovingAverages::Swap() {
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    if (const ArenaMath* math = backend_.arena_math()) {
-      math->Swap(Floats(arenas_[i]), Floats(shadows_[i]), NumFloats(arenas_[i]));
-    } else {
-      std::swap_ranges(arenas_[i].begin(), arenas_[i].end(), shadows_[i].begin());
-    }
-  }
-}
-
-template <typename T>
-void MovingAverages::UpdateAll(double decay) {
-  const T one_minus_decay = T(1) - static_cast<T>(decay);
-  const int threads = backend_.threads();
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    const T* values = reinterpret_cast<const T*>(arenas_[i].data());
-    T* shadow = reinterpret_cast<T*>(shadows_[i].data());
-    const int64_t count = static_cast<int64_t>(arenas_[i].size() / sizeof(T));
-#pragma omp parallel for simd num_threads(threads) if (count > (1 << 16)) schedule(static)
-    for (int64_t k = 0; k < count; ++k)
-      shadow[k] = update_rules::MovingAverage(shadow[k], values[k], one_minus_decay);
-  }
-}
-
-void MovingAverages::UpdateOnDevice(float decay, const bool* applied) {
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    backend_.arena_math()->UpdateAverage(applied, Floats(shadows_[i]), Floats(arenas_[i]),
-                                         NumFloats(arenas_[i]), 1 - decay);
-  }
+  for (size_t i = 0; i < arenas_.size(); ++i)
+    backend_.arena_math().Swap(arenas_[i].data(), shadows_[i].data(), arenas_[i].size());
 }
 
 void MovingAverages::Update(int64_t num_updates, const bool* applied) {
   const auto n = static_cast<float>(num_updates);
   const float decay = std::min(static_cast<float>(decay_), (1.0F + n) / (10.0F + n));
-  if (!backend_.on_host()) return UpdateOnDevice(decay, applied);
-  dtype_ == DType::kF64 ? UpdateAll<double>(decay) : UpdateAll<float>(decay);
+  const double one_minus_decay = 1 - static_cast<double>(decay);
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    const auto count = static_cast<int64_t>(arenas_[i].size() / SizeOf(dtype_));
+    backend_.arena_math().UpdateAverage(applied, dtype_, shadows_[i].data(), arenas_[i].data(),
+                                        count, one_minus_decay);
+  }
 }
 
 }  // namespace carole::optim

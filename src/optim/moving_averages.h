@@ -25,8 +25,8 @@ class MovingAverages {
   // Copies the variables to the shadows.
   void Reset();
   // Updates the shadows after a step. `num_updates` (n in the formula) is the number of steps done,
-  // including this one. `applied` is for device memory only: a flag in device memory. If it is not
-  // set when the device gets there, the shadows do not change.
+  // including this one. `applied` is a flag in the backend's memory. If it is not set when the
+  // device gets there, the shadows do not change.
   void Update(int64_t num_updates, const bool* applied);
   // Exchanges shadows and variables, for instance to evaluate with the averages.
   void Swap();
@@ -36,10 +36,6 @@ class MovingAverages {
   std::span<std::byte> shadow(size_t arena) const { return shadows_[arena]; }
 
  private:
-  template <typename T>
-  void UpdateAll(double decay);
-  void UpdateOnDevice(float decay, const bool* applied);
-
   double decay_;
   DType dtype_;
   std::vector<std::span<std::byte>> arenas_;

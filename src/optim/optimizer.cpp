@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "src/backend/arena_math.h"
-#include "src/backend/host/updater.h"
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -14,36 +14,33 @@
 namespace carole::optim {
 namespace {
 
-// TensorFlow keeps all these numbers as float32, whatever the type of the weights. We round them in
-// the same way. So checkpoints, which store floats, lose nothing.
+// TensorFlow keeps the powers as float32, whatever the type of the weights. We round them in the
+// same way. So checkpoints, which store floats, lose nothing.
 double Rounded(double value) { return static_cast<float>(value); }
 
-UpdateCoefficients Rounded(const UpdateCoefficients& c) {
-  static_assert(sizeof c == 11 * sizeof(double), "add new coefficients here and in train_plan.cpp");
-  return {.learning_rate = c.learning_rate,
-          .momentum = Rounded(c.momentum),
-          .decay = Rounded(c.decay),
-          .decay2 = Rounded(c.decay2),
-          .epsilon = Rounded(c.epsilon),
-          .power = Rounded(c.power),
-          .l1 = Rounded(c.l1),
-          .l2 = Rounded(c.l2)};
-}
-
-// Joins adjacent segments, so that CutIntoBlocks() makes fewer blocks.
-std::vector<Segment> Merge(const std::vector<Segment>& segments) {
-  std::vector<Segment> merged;
-  for (const Segment& s : segments) {
-    if (!merged.empty() && merged.back().end == s.begin) {
-      merged.back().end = s.end;
+// Returns the segments whose weight decay or learning rate is their own, in ascending order.
+// Without trust ratios, adjacent segments are joined, so that CutIntoBlocks() makes fewer blocks.
+std::vector<VariableSegment> SegmentsOf(const ParameterArenas& arenas, const UpdatePlan& plan) {
+  std::vector<VariableSegment> segments;
+  for (const Segment& s : arenas.regularized) {
+    if (plan.trust_norm == TrustNorm::kNone && !segments.empty() &&
+        segments.back().end == s.begin) {
+      segments.back().end = s.end;
     } else {
-      merged.push_back(s);
+      segments.push_back({s, true});
     }
   }
-  return merged;
+  if (!plan.adapts_all) return segments;
+  for (const Segment& s : arenas.not_regularized) segments.push_back({s, false});
+  std::ranges::sort(segments, {}, &VariableSegment::begin);
+  return segments;
 }
 
+// Returns the stricter of two limits, of which 0 means none.
+double StricterNorm(double a, double b) { return a == 0 || b == 0 ? a + b : std::min(a, b); }
+
 constexpr const char* kPowerNames[] = {"beta1_power", "beta2_power"};
+constexpr char kCountName[] = "update_count";
 
 }  // namespace
 
@@ -59,39 +56,27 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
                      const ParameterArenas& arenas, const Backend& backend)
     : backend_(backend),
       plan_(entry.plan(options)),
-      clip_norm_(options.clip_gradient_norm),
+      clip_norm_(StricterNorm(options.clip_gradient_norm, plan_.max_gradient_norm)),
       dtype_(arenas.dtype),
-      count_(arenas.count),
-      coefficients_(Rounded(plan_.coefficients)) {
+      count_(arenas.count) {
   CAROLE_CHECK(plan_.slots.size() <= kMaxSlots, "{} slots", plan_.slots.size());
-  for (const auto& [option, value] :
-       {std::pair{"clip_gradient_norm", clip_norm_}, {"weight_decay", options.weight_decay}}) {
-    if (value >= 0) continue;  // false for NaN
-    throw UsageError({.tag = "optim",
-                      .option = option,
-                      .problem = "out of range",
-                      .got = value,
-                      .want = "0 or more"});
-  }
   UpdateJob job{.rule = plan_.rule,
+                .options = &options,
                 .dtype = dtype_,
                 .weights = arenas.weights,
                 .gradients = arenas.gradients,
                 .count = count_,
-                .regularized = plan_.trust == 0 ? Merge(arenas.regularized) : arenas.regularized,
+                .segments = SegmentsOf(arenas, plan_),
                 .copies = arenas.copies,
-                .weight_decay = options.weight_decay,
-                .clip_norm = clip_norm_,
-                .trust = plan_.trust};
+                .clip_norm = clip_norm_};
   for (const Slot& slot : plan_.slots) {
     AllocateSlot(slot);
     job.slots[memory_.size() - 1] = memory_.back().get();
   }
-  updater_ = backend.on_host() ? host::MakeUpdater(job, backend.threads())
-                               : backend.arena_math()->MakeUpdater(job);
-  if (plan_.has_powers) {
-    SetScalar(kPowerNames[0], coefficients_.decay);
-    SetScalar(kPowerNames[1], coefficients_.decay2);
+  updater_ = backend.arena_math().MakeUpdater(job);
+  if (plan_.powers == Powers::kProducts) {
+    SetScalar(kPowerNames[0], plan_.decays[0]);
+    SetScalar(kPowerNames[1], plan_.decays[1]);
   }
 }
 
@@ -110,12 +95,16 @@ void Optimizer::AllocateSlot(const Slot& slot) {
 size_t Optimizer::slot_bytes() const { return static_cast<size_t>(count_) * SizeOf(dtype_); }
 
 void Optimizer::BeginStep(double learning_rate, double gradient_scale, bool continues) {
-  coefficients_.learning_rate = learning_rate;
-  coefficients_.gradient_scale = gradient_scale;
-  coefficients_.decay_power = powers_[0];
-  coefficients_.decay2_power = powers_[1];
+  const bool counts = plan_.powers == Powers::kCount;
+  const auto power = [&](int i) {
+    return counts ? std::pow(plan_.decays[i], update_count_ + 1) : powers_[i];
+  };
   inspected_ = 0;
-  updater_->BeginStep(coefficients_, continues);
+  updater_->BeginStep({.learning_rate = learning_rate,
+                       .gradient_scale = gradient_scale,
+                       .decay_power = power(0),
+                       .decay2_power = power(1)},
+                      continues);
 }
 
 void Optimizer::Inspect(int64_t begin, int64_t end) {
@@ -131,7 +120,6 @@ void Optimizer::Update() {
 }
 
 UpdateSums Optimizer::Sums() const {
-  if (backend_.on_host()) return *updater_->sums();
   UpdateSums sums;
   backend_.CopyToHost(reinterpret_cast<std::byte*>(&sums),
                       reinterpret_cast<const std::byte*>(updater_->sums()), sizeof sums);
@@ -139,24 +127,36 @@ UpdateSums Optimizer::Sums() const {
 }
 
 void Optimizer::EndStep() {
-  if (!plan_.has_powers) return;
-  SetScalar(kPowerNames[0], powers_[0] * coefficients_.decay);
-  SetScalar(kPowerNames[1], powers_[1] * coefficients_.decay2);
+  ++update_count_;
+  if (plan_.powers != Powers::kProducts) return;
+  SetScalar(kPowerNames[0], powers_[0] * Rounded(plan_.decays[0]));
+  SetScalar(kPowerNames[1], powers_[1] * Rounded(plan_.decays[1]));
 }
 
 std::vector<OptimizerScalar> Optimizer::scalars() const {
-  if (!plan_.has_powers) return {};
-  return {{kPowerNames[0], powers_[0]}, {kPowerNames[1], powers_[1]}};
+  switch (plan_.powers) {
+    case Powers::kNone:
+      break;
+    case Powers::kProducts:
+      return {{kPowerNames[0], powers_[0]}, {kPowerNames[1], powers_[1]}};
+    case Powers::kCount:
+      return {{kCountName, update_count_}};
+  }
+  return {};
 }
 
 void Optimizer::SetScalar(const std::string& name, double value) {
   const bool second = name == kPowerNames[1];
-  if (!plan_.has_powers || (!second && name != kPowerNames[0]))
+  if (plan_.powers == Powers::kProducts && (second || name == kPowerNames[0])) {
+    powers_[second] = Rounded(value);
+  } else if (plan_.powers == Powers::kCount && name == kCountName) {
+    update_count_ = value;
+  } else {
     throw DataError(
         fmt::format("[optim] {}: unknown scalar: {} of this run has none of this name; use the "
                     "optimizer that wrote the checkpoint",
                     name, Option("optimizer")));
-  powers_[second] = Rounded(value);
+  }
 }
 
 }  // namespace carole::optim

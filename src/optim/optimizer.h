@@ -29,15 +29,17 @@ struct ParameterArenas {
   DType dtype = DType::kF32;  // or kF64
   std::byte* weights = nullptr;
   const std::byte* gradients = nullptr;
-  int64_t count = 0;                 // elements of each arena
-  std::vector<Segment> regularized;  // one for each variable with L2 regularization
-  std::vector<WeightCopy> copies;    // 16-bit copies that are updated with the weights
+  int64_t count = 0;                     // elements of each arena
+  std::vector<Segment> regularized;      // one for each variable with L2 regularization
+  std::vector<Segment> not_regularized;  // one for each other variable
+  std::vector<WeightCopy> copies;        // 16-bit copies that are updated with the weights
 };
 
 // Returns the L2 norm of the inspected gradients times `gradient_scale`. It is not finite if one of
 // them is not.
 double GradientNorm(const UpdateSums& sums, double gradient_scale);
-// Returns weight_decay * sum w^2 / 2 over the regularized weights before the update.
+// Returns weight_decay * sum w^2 / 2 over the regularized weights before the update; 0 for
+// optimizers that decay the weights themselves.
 double RegularizationLoss(const UpdateSums& sums, double weight_decay);
 
 // A number that belongs to the optimizer and not to a variable. Checkpoints store it under this
@@ -71,7 +73,7 @@ class Optimizer {
 
   // The sums of the current step, in the backend's memory.
   const UpdateSums* sums() const { return updater_->sums(); }
-  // The same in host memory. Waits for the kernels of a device.
+  // The same in host memory. Waits for the kernels.
   UpdateSums Sums() const;
   // Counts an Update() that was applied, for rules that depend on the number of steps.
   void EndStep();
@@ -89,15 +91,15 @@ class Optimizer {
   void AllocateSlot(const Slot& slot);
 
   const Backend& backend_;
-  UpdatePlan plan_;
+  const UpdatePlan plan_;
   const double clip_norm_;
   const DType dtype_;
   const int64_t count_;
   std::vector<DeviceMemory> memory_;  // of slots
   std::unique_ptr<Updater> updater_;
-  UpdateCoefficients coefficients_;  // of the current step
-  double powers_[2] = {1, 1};        // decay^t and decay2^t for the next step t
-  int64_t inspected_ = 0;            // elements inspected in the current step
+  double powers_[2] = {1, 1};  // decay^t and decay2^t for the next step t (Powers::kProducts)
+  double update_count_ = 0;    // updates that were applied
+  int64_t inspected_ = 0;      // elements inspected in the current step
 };
 
 }  // namespace carole::optim

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "src/core/check.h"
+#include "src/core/error.h"
 
 namespace carole {
 namespace {
@@ -21,9 +22,9 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   void* p = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (p == nullptr) {
     throw ConfigError(
-        fmt::format("[memory] buffer: cannot allocate {:.1f} MiB of memory; use a smaller "
-                    "--batch_size or a machine with more memory",
-                    bytes / 1048576.0));
+        fmt::format("[memory] buffer: cannot allocate {:.1f} MiB of memory; use a smaller {} or a "
+                    "machine with more memory",
+                    bytes / 1048576.0, Option("batch_size")));
   }
   // Huge pages reduce TLB misses of kernels that stream through memory. If the operating system
   // refuses them, normal pages work as well.

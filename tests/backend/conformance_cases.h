@@ -6,6 +6,21 @@
 #include <vector>
 
 #include "src/backend/backend.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/layer_norm.h"
+#include "src/backend/ops/lrn.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/ops/sigmoid.h"
+#include "src/backend/ops/silu.h"
+#include "src/backend/ops/softmax.h"
+#include "src/backend/ops/window.h"
 #include "tests/support/op_specs.h"
 
 namespace carole::testing {
@@ -265,30 +280,30 @@ inline void AddElementwise(std::vector<ConformanceCase>& cases) {
     for (const double ceiling : {0.0, 6.0}) {
       const std::string full = (ceiling > 0 ? "relu6_" : "relu_") + name;
       const ReluAttributes a{.ceiling = ceiling};
-      cases.push_back({full, SameShapeSpec(OpKind::kRelu, a, shape, 1)});
-      OpSpec backward = SameShapeSpec(OpKind::kReluBackward, a, shape, 2);
+      cases.push_back({full, SameShapeSpec(op::kRelu, a, shape, 1)});
+      OpSpec backward = SameShapeSpec(op::kReluBackward, a, shape, 2);
       cases.push_back({full + "_backward", backward});
       backward.outputs.push_back(PlainSpec({shape[1]}));
       cases.push_back({full + "_backward_and_bias", std::move(backward),
                        static_cast<double>(shape.size() / shape[1])});
     }
-    cases.push_back({"add2_" + name, SameShapeSpec(OpKind::kAdd, {}, shape, 2)});
-    cases.push_back({"add3_" + name, SameShapeSpec(OpKind::kAdd, {}, shape, 3)});
+    cases.push_back({"add2_" + name, SameShapeSpec(op::kAdd, {}, shape, 2)});
+    cases.push_back({"add3_" + name, SameShapeSpec(op::kAdd, {}, shape, 3)});
     const DropoutAttributes dropout{.keep = 0.6, .layer = 3};
     const RunContext context{.seed = 42, .step = 17, .first_sample = 5};
     cases.push_back(
-        {"dropout_" + name, SameShapeSpec(OpKind::kDropout, dropout, shape, 1), 1, context});
+        {"dropout_" + name, SameShapeSpec(op::kDropout, dropout, shape, 1), 1, context});
     cases.push_back({"dropout_backward_" + name,
-                     SameShapeSpec(OpKind::kDropoutBackward, dropout, shape, 1), 1, context});
+                     SameShapeSpec(op::kDropoutBackward, dropout, shape, 1), 1, context});
   }
   const LrnAttributes lrns[] = {{}, {.radius = 2, .bias = 2, .alpha = 0.1, .beta = 0.5}};
   for (size_t i = 0; i < std::size(lrns); ++i) {
     const std::string suffix = std::to_string(i);
     for (const auto& [name, shape] : shapes) {
       if (shape.rank() != 4) continue;
-      cases.push_back({"lrn_" + name + suffix, SameShapeSpec(OpKind::kLrn, lrns[i], shape, 1), 9});
-      cases.push_back({"lrn_backward_" + name + suffix,
-                       SameShapeSpec(OpKind::kLrnBackward, lrns[i], shape, 2), 9});
+      cases.push_back({"lrn_" + name + suffix, SameShapeSpec(op::kLrn, lrns[i], shape, 1), 9});
+      cases.push_back(
+          {"lrn_backward_" + name + suffix, SameShapeSpec(op::kLrnBackward, lrns[i], shape, 2), 9});
     }
   }
 }
@@ -302,13 +317,54 @@ inline void AddHardActivations(std::vector<ConformanceCase>& cases) {
     for (const bool swish : {true, false}) {
       const HardActivationAttributes a{.swish = swish};
       const std::string full = (swish ? "hard_swish_" : "hard_sigmoid_") + name;
-      cases.push_back({full, SameShapeSpec(OpKind::kHardActivation, a, shape, 1)});
+      cases.push_back({full, SameShapeSpec(op::kHardActivation, a, shape, 1)});
       cases.push_back(
-          {full + "_backward", SameShapeSpec(OpKind::kHardActivationBackward, a, shape, 2)});
+          {full + "_backward", SameShapeSpec(op::kHardActivationBackward, a, shape, 2)});
     }
     const ScaleAttributes scale{.factor = 0.17};
-    cases.push_back({"scale_" + name, SameShapeSpec(OpKind::kScale, scale, shape, 1)});
-    cases.push_back({"scaled_add_" + name, SameShapeSpec(OpKind::kScaledAdd, scale, shape, 2)});
+    cases.push_back({"scale_" + name, SameShapeSpec(op::kScale, scale, shape, 1)});
+    cases.push_back({"scaled_add_" + name, SameShapeSpec(op::kScaledAdd, scale, shape, 2)});
+  }
+}
+
+inline void AddSmoothActivations(std::vector<ConformanceCase>& cases) {
+  const std::pair<std::string, Shape> shapes[] = {
+      {"blocked", {2, 32, 5, 6}}, {"odd", {3, 19, 4, 5}}, {"matrix", {7, 13}}};
+  for (const auto& [name, shape] : shapes) {
+    for (const bool tanh : {false, true}) {
+      const GeluAttributes a{.tanh = tanh};
+      const std::string full = (tanh ? "gelu_tanh_" : "gelu_") + name;
+      cases.push_back({full, SameShapeSpec(op::kGelu, a, shape, 1)});
+      cases.push_back({full + "_backward", SameShapeSpec(op::kGeluBackward, a, shape, 2)});
+    }
+    cases.push_back({"sigmoid_" + name, SameShapeSpec(op::kSigmoid, {}, shape, 1)});
+    cases.push_back(
+        {"sigmoid_" + name + "_backward", SameShapeSpec(op::kSigmoidBackward, {}, shape, 2)});
+    cases.push_back({"silu_" + name, SameShapeSpec(op::kSilu, {}, shape, 1)});
+    cases.push_back({"silu_" + name + "_backward", SameShapeSpec(op::kSiluBackward, {}, shape, 2)});
+  }
+}
+
+inline void AddLayerNorms(std::vector<ConformanceCase>& cases) {
+  const struct {
+    std::string name;
+    LayerNormSizes sizes;
+  } rows[] = {{"blocked", {{2, 32, 5, 6}}},
+              {"odd", {{3, 19, 4, 5}}},
+              {"wide", {{2, 768, 3, 3}}},
+              {"very_wide", {{1, 4099, 1, 2}}},
+              {"matrix", {{70, 13}}},
+              {"many_pixels", {{2, 8, 40, 40}}},
+              {"without_gamma", {{3, 16, 4, 5}, false, true}},
+              {"without_beta", {{3, 16, 4, 5}, true, false}},
+              {"without_dx", {{3, 16, 4, 5}, true, true, false}}};
+  for (const auto& [name, sizes] : rows) {
+    const auto channels = static_cast<double>(sizes.x[1]);
+    const double pixels = static_cast<double>(sizes.x.size()) / channels;
+    const LayerNormAttributes a{.epsilon = 1e-3};
+    cases.push_back({"layer_norm_" + name, LayerNormSpec(sizes, a), channels});
+    cases.push_back({"layer_norm_backward_" + name, LayerNormBackwardSpec(sizes, a),
+                     std::max(channels, pixels)});
   }
 }
 
@@ -319,10 +375,9 @@ inline void AddDropPaths(std::vector<ConformanceCase>& cases) {
                                     {"odd", {7, 19, 4, 5}},
                                     {"matrix", {9, 13}}}) {
     const DropoutAttributes a{.keep = 0.2, .layer = 3, .per_row = true, .schedule_steps = 80};
-    cases.push_back(
-        {"drop_path_" + name, SameShapeSpec(OpKind::kDropout, a, shape, 1), 1, context});
-    cases.push_back({"drop_path_backward_" + name,
-                     SameShapeSpec(OpKind::kDropoutBackward, a, shape, 1), 1, context});
+    cases.push_back({"drop_path_" + name, SameShapeSpec(op::kDropout, a, shape, 1), 1, context});
+    cases.push_back({"drop_path_backward_" + name, SameShapeSpec(op::kDropoutBackward, a, shape, 1),
+                     1, context});
   }
 }
 
@@ -392,11 +447,14 @@ inline void AddChannelScales(std::vector<ConformanceCase>& cases) {
 }
 
 inline void AddLosses(std::vector<ConformanceCase>& cases) {
-  cases.push_back({"softmax", SameShapeSpec(OpKind::kSoftmax, {}, {5, 10}, 1), 10});
-  cases.push_back({"softmax_wide", SameShapeSpec(OpKind::kSoftmax, {}, {3, 1001}, 1), 1001});
+  cases.push_back({"softmax", SameShapeSpec(op::kSoftmax, {}, {5, 10}, 1), 10});
+  cases.push_back({"softmax_wide", SameShapeSpec(op::kSoftmax, {}, {3, 1001}, 1), 1001});
   cases.push_back({"cross_entropy", CrossEntropySpec(6, 10, {.scale = 0.25}), 10});
   cases.push_back({"cross_entropy_smoothed",
                    CrossEntropySpec(4, 1000, {.smoothing = 0.1, .scale = 0.5}), 1000});
+  cases.push_back({"cross_entropy_soft", SoftCrossEntropySpec(6, 10, {.scale = 0.25}), 10});
+  cases.push_back({"cross_entropy_soft_smoothed",
+                   SoftCrossEntropySpec(4, 1000, {.smoothing = 0.1, .scale = 0.5}), 1000});
 }
 
 inline void AddCopies(std::vector<ConformanceCase>& cases) {
@@ -407,15 +465,15 @@ inline void AddCopies(std::vector<ConformanceCase>& cases) {
   const auto row_major = [](const Shape& s) {
     return TensorSpec{s, DType::kF32, Layout::RowMajor()};
   };
-  add("reshape_flatten", OpKind::kReshape, PlainSpec(map), PlainSpec({2, 300}));
-  add("reshape_unflatten", OpKind::kReshape, PlainSpec({2, 300}), PlainSpec(map));
-  add("reshape_squeeze", OpKind::kReshape, PlainSpec({3, 17, 1, 1}), PlainSpec({3, 17}));
-  add("reorder_nhwc_to_row_major", OpKind::kReorder, PlainSpec(map), row_major(map));
-  add("reorder_row_major_to_nhwc", OpKind::kReorder, row_major(map), PlainSpec(map));
-  add("reorder_filter_to_row_major", OpKind::kReorder, FilterSpec(filter), row_major(filter));
-  add("reorder_row_major_to_filter", OpKind::kReorder, row_major(filter), FilterSpec(filter));
-  add("reorder_matrix_to_filter", OpKind::kReorder, row_major(matrix), FilterSpec(matrix));
-  add("reorder_same", OpKind::kReorder, PlainSpec(map), PlainSpec(map));
+  add("reshape_flatten", op::kReshape, PlainSpec(map), PlainSpec({2, 300}));
+  add("reshape_unflatten", op::kReshape, PlainSpec({2, 300}), PlainSpec(map));
+  add("reshape_squeeze", op::kReshape, PlainSpec({3, 17, 1, 1}), PlainSpec({3, 17}));
+  add("reorder_nhwc_to_row_major", op::kReorder, PlainSpec(map), row_major(map));
+  add("reorder_row_major_to_nhwc", op::kReorder, row_major(map), PlainSpec(map));
+  add("reorder_filter_to_row_major", op::kReorder, FilterSpec(filter), row_major(filter));
+  add("reorder_row_major_to_filter", op::kReorder, row_major(filter), FilterSpec(filter));
+  add("reorder_matrix_to_filter", op::kReorder, row_major(matrix), FilterSpec(matrix));
+  add("reorder_same", op::kReorder, PlainSpec(map), PlainSpec(map));
 }
 
 inline std::vector<ConformanceCase> ConformanceCases() {
@@ -426,6 +484,8 @@ inline std::vector<ConformanceCase> ConformanceCases() {
   AddPools(cases);
   AddElementwise(cases);
   AddHardActivations(cases);
+  AddSmoothActivations(cases);
+  AddLayerNorms(cases);
   AddDropPaths(cases);
   AddChannelCopies(cases);
   AddPads(cases);

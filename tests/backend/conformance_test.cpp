@@ -10,6 +10,16 @@
 #include <cmath>
 
 #include "src/backend/cuda/convolution/convolution_task.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/ops/softmax.h"
 #include "src/core/hash.h"
 #include "src/core/simd.h"
 #include "tests/backend/conformance_cases.h"
@@ -19,6 +29,9 @@
 
 namespace carole::testing {
 namespace {
+
+constexpr auto kIn = kPosition<BatchNormBackwardInputs>;
+constexpr auto kOut = kPosition<BatchNormBackwardOutputs>;
 
 constexpr int kThreads = 2;
 
@@ -63,11 +76,11 @@ void ExpectClose(const std::string& what, const Elements& got, const Elements& w
 // Compares db, which is the sum of dx over pixels. The errors of dx add up like a random walk.
 void ExpectSumsClose(const Elements& db, const std::vector<Elements>& want, double terms,
                      double rounding) {
-  using Indices = Conv2dBackwardDataIndices;
-  if (db.empty() && want[Indices::kDb].empty()) return;
-  const Elements& dx = want[Indices::kDx];
-  const auto pixels = static_cast<double>(dx.size() / want[Indices::kDb].size());
-  ExpectWithin(Tolerance(terms, dx, rounding) * std::sqrt(pixels), "db", db, want[Indices::kDb]);
+  constexpr auto kDataOut = kPosition<Conv2dBackwardDataOutputs>;
+  if (db.empty() && want[kDataOut.db].empty()) return;
+  const Elements& dx = want[kDataOut.dx];
+  const auto pixels = static_cast<double>(dx.size() / want[kDataOut.db].size());
+  ExpectWithin(Tolerance(terms, dx, rounding) * std::sqrt(pixels), "db", db, want[kDataOut.db]);
 }
 
 void ExpectSameZeros(const Elements& got, const Elements& want) {
@@ -103,76 +116,72 @@ OpSpec InType(const OpSpec& spec, DType type) {
 
 // Computes the inputs that come from the forward pass of the same x: statistics, and y or its mask.
 void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& inputs) {
-  using P = BatchNormBackwardIndices;
   const auto& specs = c.spec.inputs;
   const OpSpec forward =
-      InDouble(BatchNormSpec({.x = specs[P::kX].shape,
-                              .gamma = specs[P::kGamma].present,
-                              .beta = specs[P::kBeta].present,
-                              .residual = c.spec.outputs[P::kDresidual].present,
-                              .attributes = c.spec.attributes_as<BatchNormAttributes>(),
+      InDouble(BatchNormSpec({.x = specs[kIn.x].shape,
+                              .gamma = specs[kIn.gamma].present,
+                              .beta = specs[kIn.beta].present,
+                              .residual = c.spec.outputs[kOut.dresidual].present,
+                              .attributes = c.spec.attributes.as<BatchNormAttributes>(),
                               .relu_bitmask = HasReluBitmask(c.spec)}));
-  const Elements ones(specs[P::kMean].shape.size(), 1.0);
+  const Elements ones(specs[kIn.mean].shape.size(), 1.0);
   Elements residual;
-  if (forward.inputs[BatchNormIndices::kResidual].present) {
-    residual = inputs[P::kDy];
-    residual.resize(inputs[P::kX].size());  // if x is a slice, dy has more elements
+  if (forward.inputs[kPosition<BatchNormInputs>.residual].present) {
+    residual = inputs[kIn.dy];
+    residual.resize(inputs[kIn.x].size());  // if x is a slice, dy has more elements
   }
   const auto outputs = RunPlain(
-      Oracle(), forward, {inputs[P::kX], inputs[P::kGamma], inputs[P::kBeta], residual, ones, ones},
+      Oracle(), forward, {inputs[kIn.x], inputs[kIn.gamma], inputs[kIn.beta], residual, ones, ones},
       c.context);
-  if (specs[P::kY].present) inputs[P::kY] = Rounded(outputs[BatchNormIndices::kY]);
-  if (HasReluBitmask(c.spec)) inputs[P::kReluBitmask] = outputs[BatchNormIndices::kReluBitmask];
-  inputs[P::kMean] = Rounded(outputs[BatchNormIndices::kMean]);
-  inputs[P::kRstd] = Rounded(outputs[BatchNormIndices::kRstd]);
+  if (specs[kIn.y].present) inputs[kIn.y] = Rounded(outputs[kPosition<BatchNormOutputs>.y]);
+  if (HasReluBitmask(c.spec))
+    inputs[kIn.relu_bitmask] = outputs[kPosition<BatchNormOutputs>.relu_bitmask];
+  inputs[kIn.mean] = Rounded(outputs[kPosition<BatchNormOutputs>.mean]);
+  inputs[kIn.rstd] = Rounded(outputs[kPosition<BatchNormOutputs>.rstd]);
 }
 
 // Changes the random inputs of some operations to values that can occur.
 void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
-  switch (c.spec.kind) {
-    case OpKind::kBatchNorm:
-      for (double& v : inputs[BatchNormIndices::kMovingVariance]) v = std::abs(v) + 0.5;
-      break;
-    case OpKind::kBatchNormBackward:
-      PrepareBatchNormBackward(c, inputs);
-      break;
-    case OpKind::kRelu:
-      for (double& v : inputs[0]) v *= 4;  // some are above 6
-      break;
-    case OpKind::kConv2dBackwardData:
-    case OpKind::kConv2dBackwardFilter:
-      static_assert(+Conv2dBackwardDataIndices::kReluY == +FilterGradientIndices::kReluY);
-      if (HasReluYInput(c.spec)) {
-        for (double& v : inputs[FilterGradientIndices::kReluY]) v = std::max(v, 0.0);
-      }
-      break;
-    case OpKind::kReluBackward: {
-      const double ceiling = c.spec.attributes_as<ReluAttributes>().ceiling;
-      for (double& v : inputs[1]) v = std::clamp(4 * v, 0.0, ceiling > 0 ? ceiling : 100.0);
-      break;
-    }
-    case OpKind::kHardActivation:
-      for (double& v : inputs[0]) v *= 4;  // some are above 3 and below -3
-      break;
-    case OpKind::kHardActivationBackward:
-      for (double& v : inputs[1]) v *= 4;
-      break;
-    case OpKind::kPool2d:
-      for (double& v : inputs[0]) v = std::round(2 * v);  // ties: the first largest must win
-      break;
-    case OpKind::kNormalize:
-      for (double& v : inputs[0]) v = std::clamp(std::round(128 + 70 * v), 0.0, 255.0);
-      break;
-    case OpKind::kSoftmaxCrossEntropy: {
-      const int64_t k = c.spec.inputs[0].shape[1];
-      for (size_t i = 0; i < inputs[1].size(); ++i) {
-        inputs[2][i] = i % 3 == 1 ? 0 : 1 + 0.5 * (i % 2);
+  const OpKind kind = c.spec.kind;
+  const auto change = [&](size_t input, auto f) {
+    for (double& v : inputs[input]) v = f(v);
+  };
+  const auto times4 = [](double v) { return 4 * v; };
+  if (kind == op::kBatchNorm) {
+    change(kPosition<BatchNormInputs>.moving_variance, [](double v) { return std::abs(v) + 0.5; });
+  } else if (kind == op::kBatchNormBackward) {
+    PrepareBatchNormBackward(c, inputs);
+  } else if (kind == op::kRelu || kind == op::kHardActivation) {
+    change(0, times4);  // some are outside of the activation's corners
+  } else if (kind == op::kHardActivationBackward) {
+    change(1, times4);
+  } else if (HasReluYInput(c.spec)) {
+    static_assert(kPosition<Conv2dBackwardDataInputs>.relu_y ==
+                  kPosition<FilterGradientInputs>.relu_y);
+    change(kPosition<FilterGradientInputs>.relu_y, [](double v) { return std::max(v, 0.0); });
+  } else if (kind == op::kReluBackward) {
+    const double ceiling = c.spec.attributes.as<ReluAttributes>().ceiling;
+    change(kPosition<ReluBackwardInputs>.y,
+           [=](double v) { return std::clamp(4 * v, 0.0, ceiling > 0 ? ceiling : 100.0); });
+  } else if (kind == op::kPool2d) {
+    change(0, [](double v) { return std::round(2 * v); });  // ties: the first largest must win
+  } else if (kind == op::kNormalize) {
+    change(0, [](double v) { return std::clamp(std::round(128 + 70 * v), 0.0, 255.0); });
+  } else if (kind == op::kSoftmaxCrossEntropy) {
+    const int64_t k = c.spec.inputs[0].shape[1];
+    const bool is_soft = c.spec.inputs[1].shape.rank() == 2;
+    if (is_soft) std::ranges::fill(inputs[1], 0);
+    for (size_t i = 0; i < inputs[2].size(); ++i) {
+      inputs[2][i] = i % 3 == 1 ? 0 : 1 + 0.5 * (i % 2);
+      if (!is_soft) {
         inputs[1][i] = i % 3 == 1 ? -1 : static_cast<double>(7 * i % k);
+      } else if (i % 3 == 1) {
+        inputs[1][i * k] = NAN;
+      } else {  // 0.75 for one class, 0.25 for another
+        inputs[1][i * k + 7 * i % k] = 0.75;
+        inputs[1][i * k + (7 * i + 3) % k] = 0.25;
       }
-      break;
     }
-    default:
-      break;
   }
 }
 
@@ -204,7 +213,7 @@ Layout ConvolutionLayout(const Backend& backend, const Shape& shape, DType type 
 // Changes the layouts of a plain spec to those that an Executable would ask for. The kernel chooses
 // the layouts of outputs. With `native`, inputs have the backend's own layouts.
 OpSpec SpecForPlan(const Backend& backend, OpSpec spec, bool native) {
-  if (spec.kind == OpKind::kReorder) return spec;
+  if (spec.kind == op::kReorder) return spec;
   for (TensorSpec& t : spec.outputs) t.layout = Layout::Any();
   for (TensorSpec& t : spec.inputs) {
     if (!native || !t.present || t.dtype == DType::kF64 || t.dtype == DType::kI32 ||
@@ -221,7 +230,7 @@ OpSpec SpecForPlan(const Backend& backend, OpSpec spec, bool native) {
 GuardedTensor RunForArgmax(const Backend& backend, const OpSpec& backward, DType dtype,
                            bool native) {
   OpSpec forward =
-      Pool2dSpec({backward.outputs[0].shape, backward.attributes_as<Pool2dAttributes>()});
+      Pool2dSpec({backward.outputs[0].shape, backward.attributes.as<Pool2dAttributes>()});
   forward = InType(forward, dtype);
   Elements x = RandomElements(forward.inputs[0].shape.size(), 1);
   for (double& v : x) v = std::round(2 * v);
@@ -233,7 +242,7 @@ GuardedTensor RunForArgmax(const Backend& backend, const OpSpec& backward, DType
 // If the backend can write a filter gradient in 16 bits, returns the spec for that, as the compiler
 // does (src/graph/compiler.cpp: UseNarrowFilterGradient()).
 OpSpec WithNarrowFilterGradient(const Backend& backend, OpSpec spec) {
-  if (backend.on_host() || spec.kind != OpKind::kConv2dBackwardFilter) return spec;
+  if (!backend.has_own_memory() || spec.kind != op::kConv2dBackwardFilter) return spec;
   OpSpec rounded = spec;
   rounded.outputs[0].dtype = spec.inputs[0].dtype;
   return backend.Supports(rounded) ? rounded : spec;
@@ -250,7 +259,7 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
   const OpSpec plain = WithNarrowFilterGradient(backend, InType(c.spec, dtype));
   OpSpec spec = SpecForPlan(backend, plain, native);
   std::vector<GuardedTensor> inputs = MakeInputs(plain, elements);
-  const bool needs_argmax = spec.kind == OpKind::kPool2dBackward && spec.inputs[1].present;
+  const bool needs_argmax = spec.kind == op::kPool2dBackward && spec.inputs[1].present;
   if (needs_argmax) {
     inputs[1] = RunForArgmax(backend, c.spec, dtype, native);
     spec.inputs[1].layout = inputs[1].layout();
@@ -270,15 +279,17 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
   return results;
 }
 
-bool IsProduct(OpKind kind) { return kind <= OpKind::kLinearBackwardFilter; }
+bool IsProduct(OpKind kind) {
+  return IsFilterInput(kind, 1) || kind == op::kConv2dBackwardFilter ||
+         kind == op::kLinearBackwardFilter;
+}
 
 // The rounding error of output `o` in addition to that of fp32.
 double RoundingOf(const ConformanceCase& c, Precision precision, bool may_round_dw, size_t o) {
   const DType type = ActivationType(precision);
   if (precision == Precision::kTf32 && IsProduct(c.spec.kind)) return 0x1p-11;
-  if (may_round_dw && o == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter)
-    return RoundingOf(type);
-  if (c.spec.kind == OpKind::kConv2dBackwardData) return RoundingOf(type);
+  if (may_round_dw && o == 0 && c.spec.kind == op::kConv2dBackwardFilter) return RoundingOf(type);
+  if (c.spec.kind == op::kConv2dBackwardData) return RoundingOf(type);
   return RoundingOf(InType(c.spec, type).outputs[o].dtype);
 }
 
@@ -286,7 +297,7 @@ void ExpectConforms(const ConformanceCase& c, Precision precision, bool may_roun
                     const Results& got, const Results& want) {
   for (size_t i = 0; i < want.outputs.size(); ++i) {
     const double rounding = RoundingOf(c, precision, may_round_dw, i);
-    if (c.spec.kind == OpKind::kConv2dBackwardData && i == Conv2dBackwardDataIndices::kDb) {
+    if (c.spec.kind == op::kConv2dBackwardData && i == kPosition<Conv2dBackwardDataOutputs>.db) {
       ExpectSumsClose(got.outputs[i], want.outputs, c.terms, rounding);
     } else {
       ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms,
@@ -296,7 +307,7 @@ void ExpectConforms(const ConformanceCase& c, Precision precision, bool may_roun
   for (size_t i = 0; i < want.inputs.size(); ++i) {
     ExpectClose("state " + std::to_string(i), got.inputs[i], want.inputs[i], c.terms);
   }
-  if (c.spec.kind == OpKind::kDropout || c.spec.kind == OpKind::kDropoutBackward) {
+  if (c.spec.kind == op::kDropout || c.spec.kind == op::kDropoutBackward) {
     ExpectSameZeros(got.outputs[0], want.outputs[0]);
   }
 }
@@ -357,7 +368,7 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto backend = entry.make(kThreads);
   const UseMemoryOf memory(*backend);
   const OpSpec narrow = InType(c.spec, DType::kBF16);
-  const bool has_narrow = c.spec.kind != OpKind::kReorder &&
+  const bool has_narrow = c.spec.kind != op::kReorder &&
                           (IsNarrow(narrow.inputs[0].dtype) || IsNarrow(narrow.outputs[0].dtype));
   const bool in_fp32 = backend->Supports(c.spec);
   if (!in_fp32 && !(has_narrow && backend->Supports(narrow)))
@@ -420,7 +431,7 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
   if (!OneDnnAvailable() || SimdLevel() < 3) GTEST_SKIP() << "skipped: oneDNN or AVX2 is missing";
   // Winograd's kernels read plain filters; oneDNN's own kernels read filters in blocks.
   const auto uses_winograd = [](const Backend& backend, OpSpec spec) {
-    TensorSpec& w = spec.kind == OpKind::kConv2dBackwardFilter ? spec.outputs[0] : spec.inputs[1];
+    TensorSpec& w = spec.kind == op::kConv2dBackwardFilter ? spec.outputs[0] : spec.inputs[1];
     w.layout = Layout::Any();
     const auto kernel = backend.MakeKernel(spec);
     return (&w == &spec.outputs[0] ? kernel->output_layouts()[0] : kernel->input_layouts()[1]) ==
@@ -436,7 +447,7 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
     SCOPED_TRACE(c.name);
     ++cases;
     OpSpec exact = c.spec;
-    std::get<Conv2dAttributes>(exact.attributes).exact = true;
+    exact.attributes.as<Conv2dAttributes>().exact = true;
     EXPECT_FALSE(uses_winograd(*direct, exact));
     direct->UseWinograd(Winograd::kNever);
     EXPECT_FALSE(uses_winograd(*direct, c.spec));
@@ -527,9 +538,8 @@ TEST(PaddedChannels, StayZero) {
     GTEST_SKIP() << "this CPU's convolutions keep NHWC";
   for (const OpSpec& spec :
        {ConcatSpec(x, {20, 20, 7}), SliceSpec(x, 3, 9), Pad2dSpec(x, {1, 1, -1, 0}),
-        ScaleChannelsSpec(x),
-        SameShapeSpec(OpKind::kHardActivation, HardActivationAttributes{}, x, 1),
-        SameShapeSpec(OpKind::kDropout, DropoutAttributes{.per_row = true}, x, 1)}) {
+        ScaleChannelsSpec(x), SameShapeSpec(op::kHardActivation, HardActivationAttributes{}, x, 1),
+        SameShapeSpec(op::kDropout, DropoutAttributes{.per_row = true}, x, 1)}) {
     SCOPED_TRACE(Name(spec.kind));
     std::vector<Elements> in;
     for (const TensorSpec& t : spec.inputs) in.emplace_back(t.shape.size(), 1.0);

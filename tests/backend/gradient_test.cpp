@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "src/backend/ops/batch_norm.h"
 #include "tests/support/grad_check.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -12,6 +13,12 @@
 
 namespace carole::testing {
 namespace {
+
+constexpr auto kBackIn = kPosition<BatchNormBackwardInputs>;
+constexpr auto kBackOut = kPosition<BatchNormBackwardOutputs>;
+
+constexpr auto kForwardIn = kPosition<BatchNormInputs>;
+constexpr auto kForwardOut = kPosition<BatchNormOutputs>;
 
 double Dot(const Elements& a, const Elements& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
@@ -46,8 +53,6 @@ std::vector<Elements> RunInDouble(const OpSpec& spec, const std::vector<Elements
 
 // In invalid rows, dy is 0, because a loss makes it so. Then dx must be 0 there too.
 void CheckBatchNorm(const BatchNormSizes& sizes, int64_t valid_rows) {
-  using F = BatchNormIndices;
-  using B = BatchNormBackwardIndices;
   const RunContext context{.valid_rows = valid_rows};
   const OpSpec forward = BatchNormSpec(sizes), backward = BatchNormBackwardSpec(sizes);
   const auto in = RandomInputs(forward, 1);
@@ -58,14 +63,17 @@ void CheckBatchNorm(const BatchNormSizes& sizes, int64_t valid_rows) {
   const auto out = RunInDouble(forward, in, context);
   const auto gradients = RunInDouble(
       backward,
-      {dy, in[F::kX], backward.inputs[B::kY].present ? out[F::kY] : Elements(), in[F::kGamma],
-       in[F::kBeta], out[F::kMean], out[F::kRstd], Elements(), Elements()},
+      {dy, in[kForwardIn.x], backward.inputs[kBackIn.y].present ? out[kForwardOut.y] : Elements(),
+       in[kForwardIn.gamma], in[kForwardIn.beta], out[kForwardOut.mean], out[kForwardOut.rstd],
+       Elements(), Elements()},
       context);
-  ExpectGradientOf("dx", forward, in, F::kX, dy, gradients[B::kDx], context);
-  if (sizes.gamma) ExpectGradientOf("dgamma", forward, in, F::kGamma, dy, gradients[1], context);
-  if (sizes.beta) ExpectGradientOf("dbeta", forward, in, F::kBeta, dy, gradients[2], context);
+  ExpectGradientOf("dx", forward, in, kForwardIn.x, dy, gradients[kBackOut.dx], context);
+  if (sizes.gamma)
+    ExpectGradientOf("dgamma", forward, in, kForwardIn.gamma, dy, gradients[1], context);
+  if (sizes.beta)
+    ExpectGradientOf("dbeta", forward, in, kForwardIn.beta, dy, gradients[2], context);
   if (sizes.residual) {
-    ExpectGradientOf("dresidual", forward, in, F::kResidual, dy, gradients[3], context);
+    ExpectGradientOf("dresidual", forward, in, kForwardIn.residual, dy, gradients[3], context);
   }
 }
 
@@ -91,6 +99,13 @@ TEST(Gradient, BatchNorm) {
 TEST(Gradient, SoftmaxCrossEntropy) {
   const OpSpec spec = CrossEntropySpec(4, 6, {.smoothing = 0.1, .scale = 0.25});
   const std::vector<Elements> in = {RandomElements(24, 1), {5, 0, -1, 2}, {1, 0.5, 0, 2}};
+  ExpectGradientOf("dlogits", spec, in, 0, {1.0}, RunInDouble(spec, in)[1]);
+}
+
+TEST(Gradient, SoftmaxCrossEntropyOfSoftLabels) {
+  const OpSpec spec = SoftCrossEntropySpec(3, 4, {.smoothing = 0.1, .scale = 0.25});
+  const Elements soft = {0.5, 0.25, 0, 0.25, 0, 0, 1, 0, 0.1, 0.2, 0.3, 0.4};
+  const std::vector<Elements> in = {RandomElements(12, 1), soft, {1, 0, 2}};
   ExpectGradientOf("dlogits", spec, in, 0, {1.0}, RunInDouble(spec, in)[1]);
 }
 

@@ -9,6 +9,15 @@
 #include <chrono>
 
 #include "src/backend/arena_math.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
+#include "src/backend/ops/lrn.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/ops/silu.h"
+#include "src/backend/optimizers/optimizers.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_specs.h"
 
@@ -101,18 +110,26 @@ void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
   const auto add = [&](const std::string& name, const OpSpec& spec) {
     cases.push_back({name, spec});
   };
-  add("add2 256x56x56", SameShapeSpec(OpKind::kAdd, {}, map, 2));
-  OpSpec relu_backward = SameShapeSpec(OpKind::kReluBackward, ReluAttributes{}, map, 2);
+  add("add2 256x56x56", SameShapeSpec(op::kAdd, {}, map, 2));
+  OpSpec relu_backward = SameShapeSpec(op::kReluBackward, ReluAttributes{}, map, 2);
   add("relu_backward 256x56x56", relu_backward);
   relu_backward.outputs.push_back(PlainSpec({map[1]}));
   add("relu_backward and bias 256x56x56", relu_backward);
-  add("lrn 64x55x55", SameShapeSpec(OpKind::kLrn, LrnAttributes{}, {n, 64, 55, 55}, 1));
+  add("lrn 64x55x55", SameShapeSpec(op::kLrn, LrnAttributes{}, {n, 64, 55, 55}, 1));
   add("lrn_backward 64x55x55",
-      SameShapeSpec(OpKind::kLrnBackward, LrnAttributes{}, {n, 64, 55, 55}, 2));
-  add("dropout 4096x49", SameShapeSpec(OpKind::kDropout, DropoutAttributes{}, {n, 4096 * 49}, 1));
+      SameShapeSpec(op::kLrnBackward, LrnAttributes{}, {n, 64, 55, 55}, 2));
+  add("dropout 4096x49", SameShapeSpec(op::kDropout, DropoutAttributes{}, {n, 4096 * 49}, 1));
   add("concat 64+64+96+64x35x35", ConcatSpec({n, 0, 35, 35}, {64, 64, 96, 64}));
   add("scale_channels 144x56x56", ScaleChannelsSpec({n, 144, 56, 56}));
   add("scale_channels_backward 144x56x56", ScaleChannelsBackwardSpec({n, 144, 56, 56}));
+  add("layer_norm 96x56x56", LayerNormSpec({{n, 96, 56, 56}}));
+  add("layer_norm_backward 96x56x56", LayerNormBackwardSpec({{n, 96, 56, 56}}));
+  add("layer_norm 768x7x7", LayerNormSpec({{n, 768, 7, 7}}));
+  add("layer_norm_backward 768x7x7", LayerNormBackwardSpec({{n, 768, 7, 7}}));
+  add("gelu 384x56x56", SameShapeSpec(op::kGelu, GeluAttributes{}, {n, 384, 56, 56}, 1));
+  add("gelu_backward 384x56x56",
+      SameShapeSpec(op::kGeluBackward, GeluAttributes{}, {n, 384, 56, 56}, 2));
+  add("silu 144x56x56", SameShapeSpec(op::kSilu, {}, {n, 144, 56, 56}, 1));
   add("cross_entropy 1000", CrossEntropySpec(n, 1000, {}));
 }
 
@@ -125,12 +142,12 @@ std::vector<SpeedCase> SpeedCases(int64_t batch) {
   for (SpeedCase& c : cases) c.spec = InNarrow(c.spec, DType::kBF16);
   const TensorSpec wide = PlainSpec({batch, 100'000});
   const TensorSpec narrow = PlainSpec(wide.shape, DType::kBF16);
-  cases.push_back({"cast fp32 to bf16", {OpKind::kReorder, {}, {wide}, {narrow}}});
+  cases.push_back({"cast fp32 to bf16", {op::kReorder, {}, {wide}, {narrow}}});
   constexpr size_t kTensors = 100;
   const TensorSpec wide_part = PlainSpec({batch, 1000});
   const TensorSpec narrow_part = PlainSpec(wide_part.shape, DType::kBF16);
   cases.push_back({"casts of 100 tensors",
-                   {OpKind::kCasts,
+                   {op::kCasts,
                     {},
                     std::vector<TensorSpec>(kTensors, wide_part),
                     std::vector<TensorSpec>(kTensors, narrow_part)}});
@@ -184,7 +201,7 @@ double SecondsOf(const Backend& backend, const OpSpec& spec) {
 double CopySpeed(const Backend& backend, size_t bytes) {
   const DeviceMemory from = backend.Allocate(bytes), to = backend.Allocate(bytes);
   const double seconds =
-      Seconds(backend, [&] { backend.arena_math()->Copy(to.get(), from.get(), bytes); });
+      Seconds(backend, [&] { backend.arena_math().Copy(to.get(), from.get(), bytes); });
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }
 
@@ -194,16 +211,17 @@ double SecondsOfUpdate(const Backend& backend, int64_t count) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
   const DeviceMemory w = backend.Allocate(bytes), g = backend.Allocate(bytes),
                      slot = backend.Allocate(bytes), copy = backend.Allocate(bytes / 2);
+  const OptimizerOptions options{.weight_decay = 1e-4};
   const std::unique_ptr<Updater> updater =
-      backend.arena_math()->MakeUpdater({.rule = UpdateRule::kMomentum,
-                                         .weights = w.get(),
-                                         .gradients = g.get(),
-                                         .slots = {slot.get()},
-                                         .count = count,
-                                         .regularized = {{0, count}},
-                                         .copies = {{{0, count}, DType::kBF16, copy.get()}},
-                                         .weight_decay = 1e-4});
-  updater->BeginStep({.learning_rate = 0.1, .momentum = 0.9}, false);
+      backend.arena_math().MakeUpdater({.rule = RuleNumber<optimizers::Momentum>(),
+                                        .options = &options,
+                                        .weights = w.get(),
+                                        .gradients = g.get(),
+                                        .slots = {slot.get()},
+                                        .count = count,
+                                        .segments = {{{0, count}}},
+                                        .copies = {{{0, count}, DType::kBF16, copy.get()}}});
+  updater->BeginStep({.learning_rate = 0.1}, false);
   return Seconds(backend, [&] { updater->Update(); });
 }
 
@@ -232,7 +250,7 @@ TEST(KernelSpeed, ComparedWithACopy) {
 }
 
 TEST(KernelSpeed, IdealBytesCountAllInputsAndOutputs) {
-  const OpSpec relu = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {2, 8, 3, 5}, 1);
+  const OpSpec relu = SameShapeSpec(op::kRelu, ReluAttributes{}, {2, 8, 3, 5}, 1);
   EXPECT_EQ(IdealBytes(relu), 2 * 240 * sizeof(float));
   EXPECT_EQ(IdealBytes(InNarrow(relu, DType::kBF16)), 2 * 240 * 2);
   const OpSpec batch_norm = BatchNormSpec({.x = {2, 8, 3, 5}, .beta = false});

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "src/backend/ops/relu.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
 
@@ -41,7 +42,7 @@ class NanPropagation : public ::testing::TestWithParam<std::string_view> {
 
 TEST_P(NanPropagation, ThroughRelu) {
   for (double ceiling : {0.0, 6.0}) {
-    const OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{ceiling}, {1, 20, 1, 1}, 1);
+    const OpSpec spec = SameShapeSpec(op::kRelu, ReluAttributes{ceiling}, {1, 20, 1, 1}, 1);
     Elements x(20, -1.0);
     x[3] = kNan;
     EXPECT_TRUE(std::isnan(RunPlain(*backend_, spec, {x})[0][3])) << "ceiling " << ceiling;

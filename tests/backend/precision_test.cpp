@@ -24,7 +24,7 @@ TEST(Precision, NamesAreParsed) {
     EXPECT_EQ(ParsePrecision(Name(p)), p);
   }
   EXPECT_EQ(TextOf<ConfigError>([] { ParsePrecision("fp8"); }),
-            "[flags] --precision: got fp8, want fp32, bf16, fp16 or tf32");
+            "[flags] \x1f$(precision): got fp8, want fp32, bf16, fp16 or tf32");
 }
 
 TEST(Precision, CpusRefuseTf32) {
@@ -41,7 +41,7 @@ TEST(Precision, OneDnnRefusesFp16AndNamesTheInstructions) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   EXPECT_THAT(PrecisionProblem(Precision::kFp16, *MakeOneDnnBackend(1)),
               AllOf(HasSubstr("[precision] fp16: not supported by this CPU"),
-                    HasSubstr("avx512_fp16"), HasSubstr("use --precision=")));
+                    HasSubstr("avx512_fp16"), HasSubstr("use \x1f$(precision)=")));
 }
 
 // A GPU's compute capability decides. The message names a precision that the GPU supports.
@@ -57,8 +57,8 @@ TEST(Precision, GpusRefuseUnsupportedPrecisions) {
       {Precision::kFp16, 70, ""},
       {Precision::kBf16, 75,
        "[precision] bf16: not supported by this GPU (Old): got compute capability 7.5, "
-       "want 8.0 or higher; use --precision=fp16"},
-      {Precision::kTf32, 60, "want 8.0 or higher; use --precision=fp32"},
+       "want 8.0 or higher; use \x1f$(precision)=fp16"},
+      {Precision::kTf32, 60, "want 8.0 or higher; use \x1f$(precision)=fp32"},
       {Precision::kTf32, 80, ""},
       {Precision::kBf16, 90, ""},
   };

@@ -7,6 +7,20 @@
 
 #include <cmath>
 
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/dropout.h"
+#include "src/backend/ops/gelu.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/layer_norm.h"
+#include "src/backend/ops/lrn.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/ops/sigmoid.h"
+#include "src/backend/ops/silu.h"
+#include "src/backend/ops/softmax.h"
 #include "src/core/rng.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -99,8 +113,8 @@ TEST(Reference, BatchNormTraining) {
   ExpectElements(out[0], {7, 9, 11, 13});
   ExpectElements(out[1], {4});
   ExpectElements(out[2], {1.0 / 3});
-  ExpectElements(state[BatchNormIndices::kMovingMean], {2 + 0.1 * 2});
-  ExpectElements(state[BatchNormIndices::kMovingVariance], {1 + 0.1 * (20.0 / 3 - 1)});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_mean], {2 + 0.1 * 2});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_variance], {1 + 0.1 * (20.0 / 3 - 1)});
 }
 
 // Row 1 is not valid. Mean 2 and variance 1 are those of row 0, but row 1 is normalized with them
@@ -116,8 +130,8 @@ TEST(Reference, BatchNormOfOneElementUsesItsBiasedVariance) {
   const BatchNormSizes sizes{.x = {1, 1}, .attributes = {.decay = 0.5}};
   std::vector<Elements> state;
   Outputs(BatchNormSpec(sizes), {{8}, {1}, {0}, {}, {0}, {1}}, {}, &state);
-  ExpectElements(state[BatchNormIndices::kMovingMean], {4});
-  ExpectElements(state[BatchNormIndices::kMovingVariance], {0.5});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_mean], {4});
+  ExpectElements(state[kPosition<BatchNormInputs>.moving_variance], {0.5});
 }
 
 TEST(Reference, BatchNormInferenceWithResidual) {
@@ -169,21 +183,19 @@ TEST(Reference, BatchNormBackwardOfTwoGradientsAndAnAddend) {
 TEST(Reference, ReluAndRelu6) {
   const Shape shape{1, 5};
   ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kRelu, ReluAttributes{}, shape, 1), {{-1, 0, 3, 6, 9}})[0],
+      Outputs(SameShapeSpec(op::kRelu, ReluAttributes{}, shape, 1), {{-1, 0, 3, 6, 9}})[0],
       {0, 0, 3, 6, 9});
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kRelu, ReluAttributes{.ceiling = 6}, shape, 1),
+  ExpectElements(Outputs(SameShapeSpec(op::kRelu, ReluAttributes{.ceiling = 6}, shape, 1),
                          {{-1, 0, 3, 6, 9}})[0],
                  {0, 0, 3, 6, 6});
-  ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kReluBackward, ReluAttributes{.ceiling = 6}, shape, 2),
-              {{1, 2, 3, 4, 5}, {0, 0, 3, 6, 6}})[0],
-      {0, 0, 3, 0, 0});
+  ExpectElements(Outputs(SameShapeSpec(op::kReluBackward, ReluAttributes{.ceiling = 6}, shape, 2),
+                         {{1, 2, 3, 4, 5}, {0, 0, 3, 6, 6}})[0],
+                 {0, 0, 3, 0, 0});
 }
 
 TEST(Reference, AddsThree) {
-  ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kAdd, {}, {1, 2}, 3), {{1, 2}, {10, 20}, {100, 200}})[0],
-      {111, 222});
+  ExpectElements(Outputs(SameShapeSpec(op::kAdd, {}, {1, 2}, 3), {{1, 2}, {10, 20}, {100, 200}})[0],
+                 {111, 222});
 }
 
 // The numbers are negative, so zeros in the padding would be the maximum. The left 2 x 2 window has
@@ -206,17 +218,17 @@ TEST(Reference, AveragePoolDividesByThePixelsItCovers) {
 // Channels 1, 2, 3, radius 1, bias 1, alpha 1, beta 1: denominators 1+1+4, 1+1+4+9, 1+4+9.
 TEST(Reference, Lrn) {
   const LrnAttributes a{.radius = 1, .bias = 1, .alpha = 1, .beta = 1};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kLrn, a, {1, 3, 1, 1}, 1), {{1, 2, 3}})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kLrn, a, {1, 3, 1, 1}, 1), {{1, 2, 3}})[0],
                  {1.0 / 6, 2.0 / 15, 3.0 / 14});
   // dx_0 = dy_0/6 - 2 x_0 (dy_0 x_0/36 + dy_1 x_1/225), with dy = 36, 0, 0.
   ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kLrnBackward, a, {1, 3, 1, 1}, 2), {{36, 0, 0}, {1, 2, 3}})[0],
+      Outputs(SameShapeSpec(op::kLrnBackward, a, {1, 3, 1, 1}, 2), {{36, 0, 0}, {1, 2, 3}})[0],
       {6 - 2, -4, 0});
 }
 
 TEST(Reference, DropoutDependsOnSeedAndIndexInTheGlobalBatch) {
   const DropoutAttributes a{.keep = 0.25, .layer = 5};
-  const OpSpec spec = SameShapeSpec(OpKind::kDropout, a, {4, 3, 2, 2}, 1);
+  const OpSpec spec = SameShapeSpec(op::kDropout, a, {4, 3, 2, 2}, 1);
   const Elements ones(48, 1.0);
   const Elements all = Outputs(spec, {ones}, {.seed = 7, .step = 9})[0];
   const Rng rng(7, RngPurpose::kDropout, 9, 5);
@@ -225,7 +237,7 @@ TEST(Reference, DropoutDependsOnSeedAndIndexInTheGlobalBatch) {
     EXPECT_EQ(all[i], uniform < 0.25 ? 4 : 0) << i;
   }
   // The same rows on a rank that has only samples 2 and 3.
-  const OpSpec half = SameShapeSpec(OpKind::kDropout, a, {2, 3, 2, 2}, 1);
+  const OpSpec half = SameShapeSpec(op::kDropout, a, {2, 3, 2, 2}, 1);
   const Elements part =
       Outputs(half, {Elements(24, 1.0)}, {.seed = 7, .step = 9, .first_sample = 2})[0];
   EXPECT_EQ(part, Elements(all.begin() + 24, all.end()));
@@ -256,10 +268,10 @@ TEST(Reference, HardSwish) {
   const double sixth = static_cast<double>(1.0f / 6.0f);
   const HardActivationAttributes a{.swish = true};
   const Elements x{-4, -3, -1, 0, 1, 3, 5};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 7}, 1), {x})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kHardActivation, a, {1, 7}, 1), {x})[0],
                  {0, 0, -2 * sixth, 0, 4 * sixth, 18 * sixth, 30 * sixth});
   // The slope is relu6(x + 3) + x in the middle. At the corners and outside, relu6 has slope 0.
-  const OpSpec backward = SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 7}, 2);
+  const OpSpec backward = SameShapeSpec(op::kHardActivationBackward, a, {1, 7}, 2);
   ExpectElements(Outputs(backward, {Elements(7, 2.0), x})[0],
                  {0, 0, 2 * sixth, 6 * sixth, 10 * sixth, 12 * sixth, 12 * sixth});
 }
@@ -267,17 +279,17 @@ TEST(Reference, HardSwish) {
 TEST(Reference, HardSigmoid) {
   const HardActivationAttributes a{.swish = false};
   const Elements x{-4, -3, 0, 1, 3, 5};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 6}, 1), {x})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kHardActivation, a, {1, 6}, 1), {x})[0],
                  {0, 0, 3 * 0.16667, 4 * 0.16667, 6 * 0.16667, 6 * 0.16667});
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 6}, 2),
-                         {Elements(6, 3.0), x})[0],
-                 {0, 0, 3 * 0.16667, 3 * 0.16667, 0, 0});
+  ExpectElements(
+      Outputs(SameShapeSpec(op::kHardActivationBackward, a, {1, 6}, 2), {Elements(6, 3.0), x})[0],
+      {0, 0, 3 * 0.16667, 3 * 0.16667, 0, 0});
 }
 
 TEST(Reference, Scale) {
   const ScaleAttributes a{.factor = 0.5};
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kScale, a, {1, 2}, 1), {{4, -6}})[0], {2, -3});
-  ExpectElements(Outputs(SameShapeSpec(OpKind::kScaledAdd, a, {1, 2}, 2), {{1, 2}, {4, -6}})[0],
+  ExpectElements(Outputs(SameShapeSpec(op::kScale, a, {1, 2}, 1), {{4, -6}})[0], {2, -3});
+  ExpectElements(Outputs(SameShapeSpec(op::kScaledAdd, a, {1, 2}, 2), {{1, 2}, {4, -6}})[0],
                  {3, -1});
 }
 
@@ -306,8 +318,8 @@ TEST(Reference, DropPathKeepProbabilityFallsWithTheStep) {
 TEST(Reference, DropPathDecidesForWholeRowsOfTheGlobalBatch) {
   const DropoutAttributes a{.keep = 0.25, .layer = 5, .per_row = true, .schedule_steps = 2};
   const auto run = [&](int64_t rows, const RunContext& context) {
-    return Outputs(SameShapeSpec(OpKind::kDropout, a, {rows, 3, 2, 1}, 1),
-                   {Elements(rows * 6, 1.0)}, context)[0];
+    return Outputs(SameShapeSpec(op::kDropout, a, {rows, 3, 2, 1}, 1), {Elements(rows * 6, 1.0)},
+                   context)[0];
   };
   const Elements all = run(64, {.seed = 7, .step = 1});  // keep 1 - (1 - 0.25) / 2
   const Rng rng(7, RngPurpose::kDropPath, 1, 5);
@@ -331,7 +343,7 @@ TEST(Reference, Normalize) {
 
 TEST(Reference, Softmax) {
   ExpectElements(
-      Outputs(SameShapeSpec(OpKind::kSoftmax, {}, {2, 2}, 1), {{0, std::log(3.0), 1000, 1000}})[0],
+      Outputs(SameShapeSpec(op::kSoftmax, {}, {2, 2}, 1), {{0, std::log(3.0), 1000, 1000}})[0],
       {0.25, 0.75, 0.5, 0.5});
 }
 
@@ -348,6 +360,33 @@ TEST(Reference, SoftmaxCrossEntropy) {
   ExpectElements(smooth[1], {0.25 - 0.1, 0.75 - 0.9, 0, 0});
 }
 
+// p = 1/4, 3/4 and t = 0.4, 0.6, without smoothing and with 0.5.
+TEST(Reference, SoftmaxCrossEntropyOfSoftLabels) {
+  const Elements logits = {0, std::log(3.0), 5, 6}, soft = {0.4, 0.6, NAN, NAN};
+  const auto out = Outputs(SoftCrossEntropySpec(2, 2, {.scale = 0.5}), {logits, soft, {2, 0}});
+  ExpectElements(out[0], {0.4 * std::log(4) + 0.6 * std::log(4.0 / 3)});
+  ExpectElements(out[1], {0.25 - 0.4, 0.75 - 0.6, 0, 0});
+  const auto smooth =
+      Outputs(SoftCrossEntropySpec(2, 2, {.smoothing = 0.5}), {logits, soft, {1, 0}});
+  ExpectElements(smooth[0], {0.45 * std::log(4) + 0.55 * std::log(4.0 / 3)});
+  ExpectElements(smooth[1], {0.25 - 0.45, 0.75 - 0.55, 0, 0});
+}
+
+TEST(Reference, OneHotSoftLabelsGiveTheBitsOfLabels) {
+  for (const double smoothing : {0.0, 0.1}) {
+    const Elements logits = RandomElements(15, 3);
+    const Elements labels = {4, 0, 2}, weights = {1, 0.5, 2};
+    Elements soft(15, 0);
+    for (size_t row = 0; row < labels.size(); ++row)
+      soft[row * 5 + static_cast<size_t>(labels[row])] = 1;
+    const auto hard =
+        Outputs(CrossEntropySpec(3, 5, {.smoothing = smoothing}), {logits, labels, weights});
+    EXPECT_EQ(
+        Outputs(SoftCrossEntropySpec(3, 5, {.smoothing = smoothing}), {logits, soft, weights}),
+        hard);
+  }
+}
+
 TEST(Reference, NamesALabelOutOfRange) {
   EXPECT_THAT(TextOf<InternalError>([] {
                 Outputs(CrossEntropySpec(1, 2, {}), {{0, 0}, {2}, {1}});
@@ -360,29 +399,74 @@ TEST(Reference, ReorderAndReshape) {
   const Shape map{1, 2, 1, 3};
   const TensorSpec row_major{map, DType::kF32, Layout::RowMajor()};
   const Elements nhwc = {0, 3, 1, 4, 2, 5}, counted = {0, 1, 2, 3, 4, 5};
-  ExpectElements(Outputs({OpKind::kReorder, {}, {row_major}, {PlainSpec(map)}}, {counted})[0],
-                 nhwc);
-  ExpectElements(Outputs({OpKind::kReorder, {}, {PlainSpec(map)}, {row_major}}, {nhwc})[0],
-                 counted);
-  ExpectElements(Outputs({OpKind::kReshape, {}, {PlainSpec(map)}, {PlainSpec({1, 6})}}, {nhwc})[0],
+  ExpectElements(Outputs({op::kReorder, {}, {row_major}, {PlainSpec(map)}}, {counted})[0], nhwc);
+  ExpectElements(Outputs({op::kReorder, {}, {PlainSpec(map)}, {row_major}}, {nhwc})[0], counted);
+  ExpectElements(Outputs({op::kReshape, {}, {PlainSpec(map)}, {PlainSpec({1, 6})}}, {nhwc})[0],
                  nhwc);
   // A filter (K,C,R,S) = (2,1,1,3) with elements 0..5 is 0 3 1 4 2 5 in the order (R,S,C,K).
   const Shape filter{2, 1, 1, 3};
   const TensorSpec plain{filter, DType::kF32, Layout::RowMajor()};
-  ExpectElements(Outputs({OpKind::kReorder, {}, {plain}, {FilterSpec(filter)}}, {counted})[0],
-                 nhwc);
+  ExpectElements(Outputs({op::kReorder, {}, {plain}, {FilterSpec(filter)}}, {counted})[0], nhwc);
 }
 
 TEST(Reference, SupportsFloatsAndPlainReorders) {
-  OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {1, 2}, 1);
+  OpSpec spec = SameShapeSpec(op::kRelu, ReluAttributes{}, {1, 2}, 1);
   EXPECT_TRUE(Reference().Supports(spec));
   EXPECT_TRUE(Reference().Supports(InDouble(spec)));
   EXPECT_TRUE(Reference().Supports(InNarrow(spec, DType::kBF16)));
-  EXPECT_FALSE(Reference().Supports(SameShapeSpec(OpKind::kNormalize, {}, {1, 1, 2, 2}, 1)));
+  EXPECT_FALSE(Reference().Supports(SameShapeSpec(op::kNormalize, {}, {1, 1, 2, 2}, 1)));
   spec.inputs[0].dtype = DType::kI32;
   EXPECT_FALSE(Reference().Supports(spec));
   EXPECT_THROW(Reference().MakeKernel(spec), InternalError);
-  EXPECT_FALSE(Reference().Supports({OpKind::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));
+  EXPECT_FALSE(Reference().Supports({op::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));
+}
+
+// Two pixels: 1, 2, 3, 4 with mean 2.5 and variance 1.25, and 0, 0, 0, 0. The epsilon makes both
+// variances whole: 4 and 2.75.
+TEST(Reference, LayerNormOfPixels) {
+  const LayerNormSizes sizes{.x = {1, 4, 1, 2}};
+  const LayerNormAttributes a{.epsilon = 2.75};
+  const Elements x = {1, 2, 3, 4, 0, 0, 0, 0}, gamma = {2, 2, 2, 4}, beta = {0, 0, 1, 1};
+  ExpectElements(Outputs(LayerNormSpec(sizes, a), {x, gamma, beta})[0],
+                 {-1.5, -0.5, 1.5, 4, 0, 0, 1, 1});
+  // g = gamma * dy = (0, 0, 0, 4): its mean is 1, the mean of g * xhat 0.75.
+  const Elements dy = {0, 0, 0, 1, 0, 0, 0, 0};
+  const auto d = Outputs(LayerNormBackwardSpec(sizes, a), {dy, x, gamma});
+  ExpectElements(d[0], {0.5 * (-1 + 0.75 * 0.75), 0.5 * (-1 + 0.25 * 0.75),
+                        0.5 * (-1 - 0.25 * 0.75), 0.5 * (4 - 1 - 0.75 * 0.75), 0, 0, 0, 0});
+  ExpectElements(d[1], {0, 0, 0, 0.75});
+  ExpectElements(d[2], {0, 0, 0, 1});
+}
+
+// The values of the normal distribution, and of the approximation, to 15 digits.
+TEST(Reference, GeluAndItsSlope) {
+  const Elements x = {0, 1, -1, 3, -40};
+  const OpSpec exact = SameShapeSpec(op::kGelu, GeluAttributes(), {1, 5}, 1);
+  ExpectElements(Outputs(exact, {x})[0],
+                 {0, 0.841344746068543, -0.158655253931457, 2.99595030590511, 0}, 1e-14);
+  const OpSpec tanh = SameShapeSpec(op::kGelu, GeluAttributes{.tanh = true}, {1, 5}, 1);
+  ExpectElements(Outputs(tanh, {x})[0],
+                 {0, 0.841191990608276, -0.158808009391724, 2.99636260791823, 0}, 1e-12);
+  const OpSpec slope = SameShapeSpec(op::kGeluBackward, GeluAttributes(), {1, 5}, 2);
+  ExpectElements(Outputs(slope, {{2, 1, 1, 1, 1}, x})[0],
+                 {1, 1.08331547058769, -0.0833154705876862, 1.01194564720418, 0}, 1e-13);
+}
+
+TEST(Reference, SiluAndItsSlope) {
+  const Elements x = {0, 1, -2, 40, -800};
+  ExpectElements(Outputs(SameShapeSpec(op::kSilu, {}, {1, 5}, 1), {x})[0],
+                 {0, 0.731058578630005, -0.238405844044235, 40, 0});
+  ExpectElements(Outputs(SameShapeSpec(op::kSiluBackward, {}, {1, 5}, 2), {{2, 1, 1, 1, 1}, x})[0],
+                 {1, 0.927670511871487, -0.0907842487848955, 1, 0});
+}
+
+TEST(Reference, SigmoidAndItsSlope) {
+  const Elements x = {0, 2, -2, 800, -800};
+  const Elements y = Outputs(SameShapeSpec(op::kSigmoid, {}, {1, 5}, 1), {x})[0];
+  ExpectElements(y, {0.5, 0.880797077977882, 0.119202922022118, 1, 0});
+  ExpectElements(
+      Outputs(SameShapeSpec(op::kSigmoidBackward, {}, {1, 5}, 2), {{2, 1, 1, 1, 1}, y})[0],
+      {0.5, 0.104993585403507, 0.104993585403507, 0, 0});
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
        "--learning_rate_factors: got inf, want a finite number;"},
       {{"--opt_epsilon=1e308"}, "--opt_epsilon: got 1e308, want a number of at most 3.4e+38;"},
       {{"--threads=9223372036854775807"},
-       "--threads: got 9223372036854775807, want a smaller number;"},
+       "--threads: got 9223372036854775807, want a whole number of at most 2147483647;"},
       {{"--seed=-1"}, "--seed: got -1, want a whole number of at least 0;"},
       {{"--batch_size"}, "--batch_size: its value is missing, want a whole number above 0;"}};
   for (const auto& [flags, text] : rows) {

@@ -54,7 +54,7 @@ TEST_F(RecipeTest, TrainImageClassifier) {
              "--num_readers=4", "--quantize_delay=-1", "--sync_replicas=False", "--batch_size=32",
              "--max_number_of_steps=3"});
   for (const char* text :
-       {"rmsprop, momentum 0.9, decay 0.9, epsilon 1, weight decay 4e-05",
+       {"rmsprop, rmsprop_momentum 0.9, rmsprop_decay 0.9, opt_epsilon 1, weight decay 4e-05",
         "0.01, times 0.94 every 3750 steps (decay_steps); its epochs have 60000 samples",
         "32 local, 32 global", "--num_ps_tasks: there are no parameter servers",
         "--num_clones: mpirun", "3 steps"})
@@ -226,7 +226,7 @@ TEST_F(RecipeTest, MnistFromRawFiles) {
                                    "--output_dir=" + train_dir_, "--train_epochs=1"});
   for (const char* text :
        {"mnist_keras: 407050 parameters", "32 local, 32 global",
-        "adam, decay 0.9, decay2 0.999, epsilon 1e-07\n", "0.001, fixed", "10 steps"})
+        "adam, adam_beta1 0.9, adam_beta2 0.999, opt_epsilon 1e-07\n", "0.001, fixed", "10 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_THAT(run.err, ContainsRegex("mnist train: 300 samples in " + (folder_ / "raw") +
                                      "/records-[0-9a-f]{16}"));
@@ -324,8 +324,9 @@ TEST_F(RecipeTest, MnistDist) {
   const ProcessResult run = Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_,
                                    "--output_dir=" + train_dir_, "--num_gpus=0", "--max_step=2"},
                                   2);
-  for (const char* text : {"mnist_keras_dist: 93322 parameters", "64 local, 128 global",
-                           "adam, decay 0.9, decay2 0.999, epsilon 1e-08\n", "2 steps"})
+  for (const char* text :
+       {"mnist_keras_dist: 93322 parameters", "64 local, 128 global",
+        "adam, adam_beta1 0.9, adam_beta2 0.999, opt_epsilon 1e-08\n", "2 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
 }
 
@@ -405,7 +406,8 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
         {"--learning_rate=", "got nothing, want a number"},
         {"--labels_offset=", "got nothing, want a whole number"},
         {"--batch_size=010", "got 010, want a whole number without"},
-        {"--seed=18446744073709551616", "got 18446744073709551616, want a smaller number"},
+        {"--seed=18446744073709551616",
+         "got 18446744073709551616, want a whole number of at most 18446744073709551615"},
         {"--final_model=model.ckpt-9.h5", "want NAME.h5, without"},
         {"--final_model=a/b.h5", "want NAME.h5, without"},
         {"--shuffle_block_records=4611686018427387904",

@@ -14,10 +14,10 @@ TEST(FlagNames, ReplacesEachOptionByItsFlag) {
 }
 
 TEST(FlagNames, KeepsAllOtherText) {
-  for (const char* text :
-       {"", "plain", "$", "$(", "$()", "$(HOME)", "$(a b)", "$(a", "50 $(US)", "$HOME/x(y)"})
+  for (const char* text : {"", "plain", "$", "$(", "$()", "$(HOME)", "$(a b)", "$(a", "50 $(US)",
+                           "$HOME/x(y)", "$(id)", "\x1f$(id", "\x1f$()"})
     EXPECT_EQ(WithFlags(text), text);
-  EXPECT_EQ(WithFlags("$($(seed)"), "$(--seed");
+  EXPECT_EQ(WithFlags("$(" + Option("seed")), "$(--seed");
 }
 
 }  // namespace

@@ -30,21 +30,22 @@ TEST(Error, EveryTypeHasItsExitCodeAndKeepsItsText) {
 }
 
 TEST(Error, AProblemOfAnOptionSaysWhatWasGotAndWanted) {
-  EXPECT_EQ(TextOf<UsageError>([] {
-              throw UsageError({.tag = "optim",
-                                .option = "momentum",
-                                .problem = "out of range",
-                                .got = 1.5,
-                                .want = "less than 1",
-                                .hint = "use " + Option("momentum", "0.9")});
-            }),
-            "[optim] $(momentum): out of range: got 1.5, want less than 1; use $(momentum)=0.9");
+  EXPECT_EQ(
+      TextOf<UsageError>([] {
+        throw UsageError({.tag = "optim",
+                          .option = "momentum",
+                          .problem = "out of range",
+                          .got = 1.5,
+                          .want = "less than 1",
+                          .hint = "use " + Option("momentum", "0.9")});
+      }),
+      "[optim] \x1f$(momentum): out of range: got 1.5, want less than 1; use \x1f$(momentum)=0.9");
   EXPECT_STREQ(ConfigError({.tag = "data", .option = "dataset_dir", .want = "a folder"}).what(),
-               "[data] $(dataset_dir): want a folder");
+               "[data] \x1f$(dataset_dir): want a folder");
   EXPECT_STREQ(UsageError({.tag = "a", .option = "b", .got = "", .want = "text"}).what(),
-               "[a] $(b): got nothing, want text");
+               "[a] \x1f$(b): got nothing, want text");
   EXPECT_STREQ(UsageError({.tag = "a", .option = "b", .got = int64_t{-7}}).what(),
-               "[a] $(b): got -7");
+               "[a] \x1f$(b): got -7");
 }
 
 // Scripts rely on these numbers.

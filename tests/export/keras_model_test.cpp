@@ -7,13 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "nets/nets.h"
+#include "tests/support/optimizer_options.h"
 
 namespace carole::train {
 namespace {
 
+using carole::testing::With;
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
 
 std::optional<io::KerasModel> Make(std::string_view net, bool training, int64_t image_size = 0) {
   const nets::Model model = nets::BuildModel(
@@ -68,12 +70,14 @@ TEST(KerasModel, TrainingConfigDescribesTheOptimizer) {
       optimizer("sgd", {}),
       R"({"class_name":"SGD","config":{"learning_rate":0.5,"momentum":0.0,"nesterov":false}})");
   EXPECT_EQ(
-      optimizer("momentum", {.momentum = 0.75, .nesterov = true}),
+      optimizer("momentum", With({.momentum = 0.75}, "momentum", {{"nesterov", 1}})),
       R"({"class_name":"SGD","config":{"learning_rate":0.5,"momentum":0.75,"nesterov":true}})");
-  EXPECT_EQ(optimizer("rmsprop", {.rmsprop_momentum = 0.5, .rmsprop_decay = 0.75}),
+  EXPECT_EQ(optimizer("rmsprop",
+                      With({}, "rmsprop", {{"rmsprop_momentum", 0.5}, {"rmsprop_decay", 0.75}})),
             R"({"class_name":"RMSprop","config":{"epsilon":1.0,"learning_rate":0.5,"momentum":0.5,)"
             R"("rho":0.75}})");
-  EXPECT_EQ(optimizer("adam", {.adam_beta1 = 0.5, .adam_beta2 = 0.75, .opt_epsilon = 0.25}),
+  EXPECT_EQ(optimizer("adam", With({.opt_epsilon = 0.25}, "adam",
+                                   {{"adam_beta1", 0.5}, {"adam_beta2", 0.75}})),
             R"({"class_name":"Adam","config":{"beta_1":0.5,"beta_2":0.75,"epsilon":0.25,)"
             R"("learning_rate":0.5}})");
   EXPECT_EQ(optimizer("lars", {}), "");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "nets/summary.h"
+#include "src/backend/ops/batch_norm.h"
 #include "tests/golden/check_net.h"
 #include "tests/golden/session.h"
 
@@ -177,7 +178,7 @@ class NetCheck {
     nets::Model model = nets::BuildModel(net_, options);
     if (!UsesUnfusedBatchNorm()) return model;
     for (Node& node : model.graph->mutable_nodes()) {
-      auto* norm = std::get_if<BatchNormAttributes>(&node.attributes);
+      auto* norm = node.attributes.get_if<BatchNormAttributes>();
       if (norm == nullptr) continue;
       bool known = false;
       for (const double requested : golden_["bn_epsilon_requested"]) {
@@ -303,12 +304,12 @@ class NetCheck {
     std::vector<double> moving = session.Variable(v);
     const ValueId value = session.graph().variables()[v].value;
     for (const Node& node : session.graph().nodes()) {
-      if (node.kind != OpKind::kBatchNorm || node.dead) continue;
-      if (node.inputs[BatchNormIndices::kMovingVariance] != value) continue;
-      const Shape& x = session.graph().shape(node.inputs[BatchNormIndices::kX]);
+      if (node.kind != op::kBatchNorm || node.dead) continue;
+      if (node.inputs[kPosition<BatchNormInputs>.moving_variance] != value) continue;
+      const Shape& x = session.graph().shape(node.inputs[kPosition<BatchNormInputs>.x]);
       const int64_t pixels = x.size() / x[1];
       const auto n = static_cast<double>(pixels);
-      const double decay = std::get<BatchNormAttributes>(node.attributes).decay;
+      const double decay = node.attributes.as<BatchNormAttributes>().decay;
       for (size_t i = 0; i < moving.size(); ++i) {
         const double old = decay * before[i];
         moving[i] = old + (moving[i] - old) * std::max(n - 1, 1.0) / n;

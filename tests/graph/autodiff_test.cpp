@@ -5,6 +5,10 @@
 
 #include <algorithm>
 
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/relu.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/reference.h"
 #include "tests/support/sketch.h"
@@ -29,9 +33,9 @@ TEST(Autodiff, OneReaderNeedsNoSum) {
   Sketch s(g);
   s.Head(s.Relu(s.Linear(g.AddInput("x", {2, 4}, DType::kF32), "a", 5)));
   Differentiate(g);
-  EXPECT_EQ(Count(g, OpKind::kAdd), 0);
-  EXPECT_EQ(Count(g, OpKind::kLinearBackwardFilter), 2);
-  EXPECT_EQ(Count(g, OpKind::kLinearBackwardData), 1) << "an input wants no gradient";
+  EXPECT_EQ(Count(g, op::kAdd), 0);
+  EXPECT_EQ(Count(g, op::kLinearBackwardFilter), 2);
+  EXPECT_EQ(Count(g, op::kLinearBackwardData), 1) << "an input wants no gradient";
   for (const Variable& v : g.variables()) EXPECT_NE(v.gradient, kNone) << v.name;
 }
 
@@ -44,7 +48,7 @@ TEST(Autodiff, SumsTheGradientsOfTwoAndThreeReaders) {
     // Each use has a separate loss with equal inputs, so each adds the same gradient.
     for (int i = 0; i < uses; ++i) s.Loss(ops::Linear(g, x, w, kNone), std::to_string(i));
     Differentiate(g);
-    EXPECT_EQ(Count(g, OpKind::kAdd), 1) << "one sum for any number of readers";
+    EXPECT_EQ(Count(g, op::kAdd), 1) << "one sum for any number of readers";
     Graph once(DType::kF64);
     Sketch t(once);
     t.Loss(
@@ -78,9 +82,9 @@ TEST(Autodiff, FrozenVariablesGetNoBackwardNodes) {
   s.Head(s.Linear(s.Relu(y), "top", 5));
   Differentiate(g);
   EXPECT_EQ(Find(g, "frozen").gradient, kNone);
-  EXPECT_EQ(Count(g, OpKind::kLinearBackwardFilter), 2);
-  EXPECT_EQ(Count(g, OpKind::kLinearBackwardData), 1) << "nothing trainable lies below the top";
-  EXPECT_EQ(Count(g, OpKind::kReluBackward), 0);
+  EXPECT_EQ(Count(g, op::kLinearBackwardFilter), 2);
+  EXPECT_EQ(Count(g, op::kLinearBackwardData), 1) << "nothing trainable lies below the top";
+  EXPECT_EQ(Count(g, op::kReluBackward), 0);
 }
 
 TEST(Autodiff, ResidualPassesItsGradientOn) {
@@ -89,7 +93,7 @@ TEST(Autodiff, ResidualPassesItsGradientOn) {
   const ValueId x = s.Conv(g.AddInput("x", {2, 3, 4, 4}, DType::kF32), "root", 3, 1);
   s.Head(s.Add(x, s.Conv(x, "block", 3, 1)));
   Differentiate(g);
-  EXPECT_EQ(Count(g, OpKind::kAdd), 2) << "the forward sum and the sum of gradients";
+  EXPECT_EQ(Count(g, op::kAdd), 2) << "the forward sum and the sum of gradients";
   EXPECT_NE(Find(g, "root/weights").gradient, kNone);
 }
 
@@ -101,8 +105,8 @@ TEST(Autodiff, FilterGradientComesBeforeDataGradient) {
   Differentiate(g);
   std::vector<std::string> order;
   for (const Node& n : g.nodes()) {
-    if (n.kind == OpKind::kConv2dBackwardFilter) order.push_back(n.name + " filter");
-    if (n.kind == OpKind::kConv2dBackwardData) order.push_back(n.name + " data");
+    if (n.kind == op::kConv2dBackwardFilter) order.push_back(n.name + " filter");
+    if (n.kind == op::kConv2dBackwardData) order.push_back(n.name + " data");
     EXPECT_FALSE(n.phase == Phase::kBackward && n.name.empty());
   }
   EXPECT_THAT(order, ::testing::ElementsAre("b filter", "b data", "a filter"));

@@ -7,6 +7,9 @@
 #include <cmath>
 
 #include "nets/nets.h"
+#include "src/backend/host/backend.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/precision_problem.h"
@@ -156,20 +159,21 @@ class PlannedKernel : public Kernel {
 };
 
 // A bf16 backend whose Executables are only inspected, never run.
-class NhwcFilterBackend : public Backend {
+class NhwcFilterBackend : public host::HostBackend {
  public:
-  explicit NhwcFilterBackend(bool has_casts = false) : has_casts_(has_casts) {
+  explicit NhwcFilterBackend(bool has_casts = false) : HostBackend(1), has_casts_(has_casts) {
     activation_dtype_ = DType::kBF16;
   }
   std::string_view name() const override { return "nhwc_filters"; }
-  int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
-    return spec.kind == OpKind::kCasts ? has_casts_ : kernels_->Supports(spec);
+    return spec.kind == op::kCasts ? has_casts_ : kernels_->Supports(spec);
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    if (spec.kind == OpKind::kCasts) return std::make_unique<PlannedKernel>();
+    if (spec.kind == op::kCasts) return std::make_unique<PlannedKernel>();
     auto kernel = std::make_unique<PlannedKernel>(*kernels_->MakeKernel(spec));
-    if (spec.kind <= OpKind::kConv2dBackwardFilter) kernel->UseNhwcFilters();
+    if (spec.kind == op::kConv2d || spec.kind == op::kConv2dBackwardData ||
+        spec.kind == op::kConv2dBackwardFilter)
+      kernel->UseNhwcFilters();
     return kernel;
   }
 
@@ -214,7 +218,7 @@ TEST(WeightCasts, AreBatched) {
   Schedule plain = PlainSchedule(*model.graph), twice;
   for (NodeId n : plain) {  // recompute convolutions at the start of backward
     if (model.graph->nodes()[n].phase != Phase::kForward) break;
-    if (model.graph->nodes()[n].kind == OpKind::kConv2d) twice.push_back(n);
+    if (model.graph->nodes()[n].kind == op::kConv2d) twice.push_back(n);
   }
   const auto backward = std::find_if(plain.begin(), plain.end(), [&](NodeId n) {
     return model.graph->nodes()[n].phase != Phase::kForward;

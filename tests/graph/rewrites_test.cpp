@@ -7,6 +7,14 @@
 #include <map>
 #include <string>
 
+#include "src/backend/host/backend.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/concat.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/relu.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/reference.h"
@@ -33,7 +41,7 @@ TEST(Rewrites, FusesReluIntoBatchNorm) {
     const RewriteCounts counts = Fuse(f.g, Reference());
     EXPECT_EQ(counts.at("batch_norm_relu"), 1);
     ASSERT_EQ(Live(f.g), 1);
-    const auto& norm = std::get<BatchNormAttributes>(f.g.nodes().back().attributes);
+    const auto& norm = f.g.nodes().back().attributes.as<BatchNormAttributes>();
     EXPECT_TRUE(norm.relu);
     EXPECT_EQ(norm.ceiling, ceiling);
     EXPECT_EQ(f.g.nodes().back().outputs[0], f.g.outputs()[0]);
@@ -52,8 +60,8 @@ TEST(Rewrites, FusesAddAndReluIntoBatchNorm) {
       EXPECT_EQ(counts.at("batch_norm_add"), 1);
       EXPECT_EQ(counts.at("batch_norm_relu"), relu ? 1 : 0);
       ASSERT_EQ(Live(f.g), 1);
-      EXPECT_EQ(f.g.nodes().back().inputs[BatchNormIndices::kResidual], f.x);
-      EXPECT_EQ(std::get<BatchNormAttributes>(f.g.nodes().back().attributes).relu, relu);
+      EXPECT_EQ(f.g.nodes().back().inputs[kPosition<BatchNormInputs>.residual], f.x);
+      EXPECT_EQ(f.g.nodes().back().attributes.as<BatchNormAttributes>().relu, relu);
     }
   }
 }
@@ -67,7 +75,7 @@ TEST(Rewrites, LaterBatchNormTakesTheAdd) {
     EXPECT_EQ(Fuse(f.g, Reference()).at("batch_norm_add"), 1);
     ASSERT_EQ(Live(f.g), 2);
     EXPECT_EQ(f.g.nodes().back().name, "late");
-    EXPECT_EQ(f.g.nodes().back().inputs[BatchNormIndices::kResidual], early);
+    EXPECT_EQ(f.g.nodes().back().inputs[kPosition<BatchNormInputs>.residual], early);
   }
 }
 
@@ -80,8 +88,8 @@ TEST(Rewrites, FusesAddAndReluIntoConvolution) {
     EXPECT_EQ(counts.at("conv_add"), 1);
     EXPECT_EQ(counts.at("conv_relu"), relu ? 1 : 0);
     ASSERT_EQ(Live(f.g), 1);
-    EXPECT_EQ(f.g.nodes().back().inputs[Conv2dIndices::kResidual], f.x);
-    EXPECT_EQ(std::get<Conv2dAttributes>(f.g.nodes().back().attributes).relu, relu);
+    EXPECT_EQ(f.g.nodes().back().inputs[kPosition<Conv2dInputs>.residual], f.x);
+    EXPECT_EQ(f.g.nodes().back().attributes.as<Conv2dAttributes>().relu, relu);
   }
 }
 
@@ -156,7 +164,7 @@ TEST(Rewrites, FusesGradientSumsIntoBatchNorms) {
     EXPECT_EQ(counts.at("sum_in_batch_norm"), sums.first) << name;
     EXPECT_EQ(counts.at("addend_in_batch_norm"), sums.second) << name;
     const auto is_sum = [](const Node& n) {
-      return !n.dead && n.phase == Phase::kBackward && n.kind == OpKind::kAdd;
+      return !n.dead && n.phase == Phase::kBackward && n.kind == op::kAdd;
     };
     EXPECT_TRUE(std::ranges::none_of(g.nodes(), is_sum)) << name;
   }
@@ -169,12 +177,12 @@ TEST(Rewrites, KeepsGradientSumsWithOtherReaders) {
     Graph g;
     const auto value = [&] { return g.AddInput("", {2, 4, 5, 5}, DType::kF32); };
     const auto add = [&](ValueId a, ValueId b) {
-      return g.AddNode({.kind = OpKind::kAdd, .inputs = {a, b}}, {{g.shape(a), DType::kF32}})
+      return g.AddNode({.kind = op::kAdd, .inputs = {a, b}}, {{g.shape(a), DType::kF32}})
           .outputs[0];
     };
     const ValueId x = value(), dy = add(value(), value());
     if (!relu) g.MarkOutput(add(dy, x));
-    g.AddNode({.kind = OpKind::kBatchNormBackward,
+    g.AddNode({.kind = op::kBatchNormBackward,
                .attributes = BatchNormAttributes{.relu = relu},
                .inputs = {dy, x, x, kNone, kNone, value(), value(), kNone, kNone}},
               {{g.shape(x), DType::kF32},
@@ -199,22 +207,22 @@ TEST(Rewrites, MasksBeforeMaxPoolsAndSumsBiases) {
   EXPECT_EQ(counts.at("conv_bias_sum_in_relu"), 3);
   EXPECT_EQ(counts.at("linear_bias_sum_in_relu"), 1);
   for (const Node& node : g.nodes()) {
-    if (!node.dead && node.kind == OpKind::kReluBackward) {
+    if (!node.dead && node.kind == op::kReluBackward) {
       EXPECT_EQ(g.shape(node.inputs[0]), g.shape(node.inputs[1])) << node.name;
       EXPECT_LT(g.shape(node.outputs[0])[2], 13) << node.name;
     }
     const bool is_filter_gradient =
-        node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter;
-    if (is_filter_gradient && node.outputs[FilterGradientIndices::kDb] != kNone) {
+        node.kind == op::kConv2dBackwardFilter || node.kind == op::kLinearBackwardFilter;
+    if (is_filter_gradient && node.outputs[kPosition<FilterGradientOutputs>.db] != kNone) {
       EXPECT_EQ(node.name, "head") << "has a ReLU's backward before it";
     }
   }
 }
 
 // A backend whose convolutions cannot apply the mask of a ReLU.
-struct BackendWithoutMasks final : Backend {
+struct BackendWithoutMasks final : host::HostBackend {
+  BackendWithoutMasks() : HostBackend(1) {}
   std::string_view name() const override { return "without_masks"; }
-  int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
     return Reference().Supports(spec) && !HasReluYInput(spec);
   }
@@ -305,11 +313,11 @@ TEST(Rewrites, BatchNormsReadTheirChannelsOfAConcatenation) {
   std::map<std::string, int64_t> begins;
   int slices = 0;
   for (const Node& node : g.nodes()) {
-    slices += !node.dead && node.kind == OpKind::kSlice;
-    if (node.kind != OpKind::kBatchNormBackward) continue;
-    const ValueId dy = node.inputs[BatchNormBackwardIndices::kDy];
+    slices += !node.dead && node.kind == op::kSlice;
+    if (node.kind != op::kBatchNormBackward) continue;
+    const ValueId dy = node.inputs[kPosition<BatchNormBackwardInputs>.dy];
     if (g.shape(dy)[1] == 96)
-      begins[node.name] = std::get<BatchNormAttributes>(node.attributes).dy_begin;
+      begins[node.name] = node.attributes.as<BatchNormAttributes>().dy_begin;
   }
   const std::map<std::string, int64_t> want = {{"a1_norm", 16}, {"a2_norm", 32}, {"b_norm", 64}};
   EXPECT_EQ(begins, want);
@@ -327,10 +335,10 @@ TEST(Rewrites, ReplacesYByABitMask) {
     Differentiate(g);
     const int bits = FuseGradients(g, backend).at("relu_bitmask_in_batch_norm");
     for (const Node& node : g.nodes()) {
-      if (node.dead || node.kind != OpKind::kBatchNormBackward) continue;
+      if (node.dead || node.kind != op::kBatchNormBackward) continue;
       const auto& in = node.inputs;
-      EXPECT_TRUE(in[BatchNormBackwardIndices::kReluBitmask] == kNone ||
-                  in[BatchNormBackwardIndices::kY] == kNone)
+      EXPECT_TRUE(in[kPosition<BatchNormBackwardInputs>.relu_bitmask] == kNone ||
+                  in[kPosition<BatchNormBackwardInputs>.y] == kNone)
           << node.name;
     }
     return bits;
@@ -405,7 +413,7 @@ TEST(Rewrites, MovesAveragesToFewerChannels) {
     if (node.dead) continue;
     for (ValueId id : node.inputs) {
       const NodeId producer = id == kNone ? kNone : g.value(id).producer;
-      if (producer != kNone && g.nodes()[producer].kind == OpKind::kPool2d)
+      if (producer != kNone && g.nodes()[producer].kind == op::kPool2d)
         averaged[node.name] = g.shape(id)[1];
     }
   }

@@ -23,7 +23,10 @@
 namespace carole::testing {
 namespace {
 
-void CheckAlgorithm(Communicator& c, const std::string& algorithm) {
+using collectives::AllReduceAlgorithm;
+using collectives::FullCommunicator;
+
+void CheckAlgorithm(FullCommunicator& c, AllReduceAlgorithm algorithm) {
   c.SetAllReduce(algorithm);
   CheckAllCounts(c);
   CheckInFlight(c);
@@ -31,13 +34,13 @@ void CheckAlgorithm(Communicator& c, const std::string& algorithm) {
   CheckReducer<double>(c);
 }
 
-void Mismatch(Communicator& c) {
+void Mismatch(FullCommunicator& c) {
   std::vector<float> data(c.rank() == 1 ? 99 : 100);
   c.AllReduce(data, {.what = "gradients"});
 }
 
 // Runs all-reduces. After 20 good steps, rank `faulty_rank` runs `fault` between two buckets.
-void RunWithFault(Communicator& c, const std::function<void()>& fault, int faulty_rank = 1) {
+void RunWithFault(FullCommunicator& c, const std::function<void()>& fault, int faulty_rank = 1) {
   const auto arena = c.AllocateArena(4 << 20);
   const std::span<float> data(reinterpret_cast<float*>(arena->data()), 1 << 20);
   for (int step = 0; step < 1000; ++step) {
@@ -48,8 +51,8 @@ void RunWithFault(Communicator& c, const std::function<void()>& fault, int fault
 }
 
 // Rank 1 freezes in the middle of an all-reduce.
-void FreezeInside(Communicator& c) {
-  c.SetAllReduce("ring");
+void FreezeInside(FullCommunicator& c) {
+  c.SetAllReduce(AllReduceAlgorithm::kRing);
   RunWithFault(c, [] {
     std::thread([] {
       std::this_thread::sleep_for(
@@ -61,8 +64,8 @@ void FreezeInside(Communicator& c) {
 
 // Rank 1 freezes in the middle of MPI's own all-reduce, which reports nothing and waits forever.
 // 256 MB take at least about 50 ms.
-void FreezeInsideMpi(Communicator& c) {
-  c.SetAllReduce("mpi");
+void FreezeInsideMpi(FullCommunicator& c) {
+  c.SetAllReduce(AllReduceAlgorithm::kMpi);
   std::vector<float> data(64 << 20);
   c.AllReduce(data, {.what = "gradients"});
   if (c.rank() == 1) {
@@ -75,7 +78,7 @@ void FreezeInsideMpi(Communicator& c) {
 }
 
 // Rank 1 freezes while it waits for rank 0, which arrives later.
-void FreezeWaiting(Communicator& c) {
+void FreezeWaiting(FullCommunicator& c) {
   if (c.rank() == 1) {
     std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -89,7 +92,7 @@ void FreezeWaiting(Communicator& c) {
 }
 
 // Runs all-reduces and checks each. Rank 0 prints a line after the first.
-void RunSteps(Communicator& c, int num_steps) {
+void RunSteps(FullCommunicator& c, int num_steps) {
   std::vector<float> data(100'000);
   for (int step = 0; step < num_steps; ++step) {
     CheckAllReduce<float>(c, data);
@@ -101,42 +104,46 @@ void RunSteps(Communicator& c, int num_steps) {
 }
 
 // 24 MB, for which a slow link takes longer than the deadline.
-void LargeAllReduce(Communicator& c) {
-  c.SetAllReduce("ring");
+void LargeAllReduce(FullCommunicator& c) {
+  c.SetAllReduce(AllReduceAlgorithm::kRing);
   std::vector<float> data(6'000'000);
   CheckAllReduce<float>(c, data);
 }
 
-const std::map<std::string, void (*)(Communicator&)> kCases = {
-    {"ring", [](Communicator& c) { CheckAlgorithm(c, "ring"); }},
-    {"shared_memory", [](Communicator& c) { CheckAlgorithm(c, "shared_memory"); }},
-    {"tree", [](Communicator& c) { CheckAlgorithm(c, "tree"); }},
-    {"auto", [](Communicator& c) { CheckAlgorithm(c, "auto"); }},
+const std::map<std::string, std::function<void(FullCommunicator&)>> kCases = {
+    {"ring", [](FullCommunicator& c) { CheckAlgorithm(c, AllReduceAlgorithm::kRing); }},
+    {"shared_memory",
+     [](FullCommunicator& c) { CheckAlgorithm(c, AllReduceAlgorithm::kSharedMemory); }},
+    {"tree", [](FullCommunicator& c) { CheckAlgorithm(c, AllReduceAlgorithm::kTree); }},
+    {"auto", [](FullCommunicator& c) { CheckAlgorithm(c, AllReduceAlgorithm::kAuto); }},
     {"bf16", CheckBf16},
-    {"hierarchical", [](Communicator& c) { CheckAlgorithm(c, "hierarchical"); }},
+    {"hierarchical",
+     [](FullCommunicator& c) { CheckAlgorithm(c, AllReduceAlgorithm::kHierarchical); }},
     {"mpi",
-     [](Communicator& c) {
+     [](FullCommunicator& c) {
        // One process without a launcher has no MPI.
-       if (c.size() > 1) CheckAlgorithm(c, "mpi");
+       if (c.size() > 1) CheckAlgorithm(c, AllReduceAlgorithm::kMpi);
      }},
     {"gather", CheckGatherAndBroadcast},
-    {"steps", [](Communicator& c) { RunSteps(c, 30); }},
-    {"endless", [](Communicator& c) { RunSteps(c, std::numeric_limits<int>::max()); }},
+    {"steps", [](FullCommunicator& c) { RunSteps(c, 30); }},
+    {"endless", [](FullCommunicator& c) { RunSteps(c, std::numeric_limits<int>::max()); }},
     {"large", LargeAllReduce},
     {"mismatch", Mismatch},
-    {"freeze", [](Communicator& c) { RunWithFault(c, [] { raise(SIGSTOP); }); }},
+    {"freeze", [](FullCommunicator& c) { RunWithFault(c, [] { raise(SIGSTOP); }); }},
     {"freeze_inside", FreezeInside},
     {"freeze_inside_mpi", FreezeInsideMpi},
     {"freeze_waiting", FreezeWaiting},
     {"freeze_last",
-     [](Communicator& c) {
+     [](FullCommunicator& c) {
        RunWithFault(
            c, [] { raise(SIGSTOP); }, c.size() - 1);
      }},
-    {"kill", [](Communicator& c) { RunWithFault(c, [] { raise(SIGKILL); }); }},
+    {"kill", [](FullCommunicator& c) { RunWithFault(c, [] { raise(SIGKILL); }); }},
     {"throw",
-     [](Communicator& c) { RunWithFault(c, [] { throw DataError("[test] rank 1: bad data"); }); }},
-    {"quit", [](Communicator& c) { RunWithFault(c, [] { std::_Exit(3); }); }},
+     [](FullCommunicator& c) {
+       RunWithFault(c, [] { throw DataError("[test] rank 1: bad data"); });
+     }},
+    {"quit", [](FullCommunicator& c) { RunWithFault(c, [] { std::_Exit(3); }); }},
 };
 
 // Handles errors like main() of carole: the communicator outlives the error and aborts the job on
@@ -145,7 +152,7 @@ int Main(int argc, char** argv) {
   const auto c = collectives::MakeMpiCommunicator(
       {.warn_seconds = 1,
        .deadline_seconds = argc > 3 ? std::atof(argv[3]) : 60,
-       .wire_dtype = std::string_view(argv[1]) == "bf16" ? "bf16" : "fp32",
+       .wire_dtype = std::string_view(argv[1]) == "bf16" ? DType::kBF16 : DType::kF32,
        .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
   try {
     kCases.at(argv[1])(*c);

@@ -5,10 +5,11 @@
 #include "src/commands/setup/rank_context.h"
 
 int main() {
-  carole::commands::MachineFlags flags;
+  carole::commands::MachineConfig flags;
   flags.backend = "reference";
   return carole::commands::RunAsRank(flags, [](carole::commands::RankContext& context) {
-    if (context.rank() == 1) carole::collectives::UseNccl(context.communicator(), {}, 30);
+    if (context.rank() == 1)
+      (void)carole::collectives::ConnectByNccl(context.communicator(), {}, 30);
     context.communicator().Barrier({.what = "first step"});
     return 0;
   });

@@ -33,7 +33,7 @@ const Case kCases[] = {
      }},
 };
 
-std::vector<double> Train(collectives::Communicator& c, const Case& test) {
+std::vector<double> Train(collectives::FullCommunicator& c, const Case& test) {
   const train::Shards shards = train::SplitIntoShards(kGlobalBatch / c.size(), c.size(), kShards);
   const auto backend = OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   train::TrainStep step(test.graph(shards.rows), *backend, c,

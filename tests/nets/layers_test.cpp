@@ -10,6 +10,7 @@
 #include <map>
 
 #include "nets/nets.h"
+#include "src/backend/ops/add.h"
 #include "src/graph/plan/compiler.h"
 #include "src/graph/plan/executable.h"
 #include "src/graph/rewrites.h"
@@ -213,7 +214,7 @@ int64_t Residuals(int64_t pixels, const InvertedResidualGeometry& geometry) {
   EXPECT_EQ(parts.expansion != kNone, geometry.expansion > 8);
   EXPECT_EQ(parts.depthwise != kNone, !geometry.fused);
   return std::count_if(graph.nodes().begin(), graph.nodes().end(),
-                       [](const Node& node) { return node.kind == OpKind::kAdd; });
+                       [](const Node& node) { return node.kind == op::kAdd; });
 }
 
 TEST(InvertedResidual, AddsItsInputIfStrideAndShapeAllow) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "nets/nets.h"
+#include "src/backend/ops/dropout.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 
@@ -49,7 +50,7 @@ DropPaths DropPathsOf(const std::string& net, const ModelOptions& options) {
   const Model model = BuildModel(FindNet(net), options);
   DropPaths found;
   for (const Node& node : model.graph->nodes()) {
-    const auto* dropout = std::get_if<DropoutAttributes>(&node.attributes);
+    const auto* dropout = node.attributes.get_if<DropoutAttributes>();
     if (dropout == nullptr || !dropout->per_row) continue;
     const std::string cell = node.name.substr(0, node.name.find('/'));
     if (found.cells.empty() || found.cells.back() != cell) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nets/summary.h"
+#include "src/backend/ops/dropout.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
 #include "tests/support/text_of.h"
@@ -81,7 +82,7 @@ TEST(BuildModel, RejectsUnsupportedOptions) {
   EXPECT_THAT(ErrorOf(net, {.num_classes = int64_t{1} << 60}), HasSubstr("number of classes"));
   EXPECT_THAT(ErrorOf(net, {.channels = 2}), HasSubstr("got 2, want 1 (gray) or 3 (color)"));
   EXPECT_THAT(ErrorOf(net, {.batch_size = 0}), HasSubstr("got 0, want 1 to 65536"));
-  EXPECT_THAT(ErrorOf(net, {.label_smoothing = 1.01}), HasSubstr("--label_smoothing"));
+  EXPECT_THAT(ErrorOf(net, {.label_smoothing = 1.01}), HasSubstr(Option("label_smoothing")));
 }
 
 TEST(BuildModel, KeepsEndPointsOnlyIfRequested) {
@@ -102,8 +103,8 @@ TEST(BuildModel, HasDropoutOnlyInTraining) {
     const Model model = BuildModel(FindNet("vgg_a"), options);
     std::vector<int64_t> layers;
     for (const Node& node : model.graph->nodes()) {
-      if (node.kind == OpKind::kDropout) {
-        layers.push_back(std::get<DropoutAttributes>(node.attributes).layer);
+      if (node.kind == op::kDropout) {
+        layers.push_back(node.attributes.as<DropoutAttributes>().layer);
       }
     }
     return layers;
@@ -117,7 +118,7 @@ TEST(FindNet, SuggestsTheNearestName) {
   EXPECT_EQ(FindNet("resnet_v1_50").image_size, 224);
   EXPECT_EQ(TryFindNet("resnet"), nullptr);
   EXPECT_THAT(TextOf<UsageError>([] { FindNet("resnet-v2-50"); }),
-              AllOf(HasSubstr("--model_name"), HasSubstr("got resnet-v2-50"),
+              AllOf(HasSubstr(Option("model_name")), HasSubstr("got resnet-v2-50"),
                     HasSubstr("did you mean resnet_v2_50?")));
 }
 

@@ -7,6 +7,7 @@
 
 #include "nets/nets.h"
 #include "src/backend/backend.h"
+#include "src/backend/ops/pool2d.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/plan/compiler.h"
 #include "src/graph/rewrites.h"
@@ -78,7 +79,7 @@ TEST(Activations, OfLeNetEqualThoseComputedByHand) {
   const ActivationMemory memory = MeasureActivations(*model.graph);
   int64_t argmax = 0;  // bytes; the type depends on the backend
   for (const Node& node : model.graph->nodes()) {
-    if (node.kind != OpKind::kPool2d) continue;
+    if (node.kind != op::kPool2d) continue;
     const ValueId id = node.outputs[1];
     argmax +=
         model.graph->shape(id).size() * static_cast<int64_t>(SizeOf(model.graph->value(id).dtype));

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/concat.h"
+#include "src/backend/ops/scale_channels.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
 #include "tests/support/sketch.h"
@@ -24,8 +27,8 @@ TEST(ChannelOps, ComputeOnlyTheGradientsThatAreNeeded) {
   const ValueId sum = ops::ScaledAdd(g, s.Conv(images, "a", 2, 1), images, 0.5);
   s.Head(ops::Concat(g, {images, sum}));
   Differentiate(g);
-  EXPECT_EQ(CountNodes(g, OpKind::kSlice), 1);
-  EXPECT_EQ(CountNodes(g, OpKind::kScale), 0);
+  EXPECT_EQ(CountNodes(g, op::kSlice), 1);
+  EXPECT_EQ(CountNodes(g, op::kScale), 0);
 }
 
 TEST(ChannelOps, ComputeTheGradientOfTheFactorsAlone) {
@@ -35,11 +38,11 @@ TEST(ChannelOps, ComputeTheGradientOfTheFactorsAlone) {
   s.Head(ops::ScaleChannels(g, images, s.Conv(images, "gate", 2, 1)));
   Differentiate(g);
   for (const Node& n : g.nodes()) {
-    if (n.kind != OpKind::kScaleChannelsBackward) continue;
+    if (n.kind != op::kScaleChannelsBackward) continue;
     EXPECT_EQ(n.outputs[0], kNone);
     EXPECT_NE(n.outputs[1], kNone);
   }
-  EXPECT_EQ(CountNodes(g, OpKind::kScaleChannelsBackward), 1);
+  EXPECT_EQ(CountNodes(g, op::kScaleChannelsBackward), 1);
 }
 
 TEST(ChannelOps, ConcatOfOneInputReturnsIt) {

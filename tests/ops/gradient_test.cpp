@@ -108,6 +108,54 @@ TEST(OpGradient, BatchNormOfAMatrix) {
   ExpectGradients([](Sketch& s) { s.Head(s.Relu(s.BatchNorm(s.Weight("x", {6, 4}), "norm"))); }, 5);
 }
 
+TEST(OpGradient, Gelu) {
+  ExpectGradients([](Sketch& s) { s.Head(ops::Gelu(s.graph, s.Weight("x", {3, 6, 2, 2}))); }, 3);
+  ExpectGradients([](Sketch& s) { s.Head(ops::Gelu(s.graph, s.Weight("x", {8, 9}), true)); }, 3);
+}
+
+TEST(OpGradient, Silu) {
+  ExpectGradients([](Sketch& s) { s.Head(ops::Silu(s.graph, s.Weight("x", {3, 6, 2, 2}))); }, 3);
+}
+
+// Squeeze-excite, as EfficientNet has it.
+TEST(OpGradient, SigmoidAsAGate) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {2, 4, 3, 3});
+        const ValueId squeezed = s.Pool(
+            x,
+            {.mode = Mode::kAverage, .window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1});
+        const ValueId gate = ops::Sigmoid(s.graph, s.Conv(squeezed, "gate", 4, 1, {}, true));
+        s.Head(ops::ScaleChannels(s.graph, x, gate));
+      },
+      5);
+}
+
+template <bool kGamma, bool kBeta, bool kFrozenX>
+void BuildLayerNorm(Sketch& s) {
+  const ValueId gamma = kGamma ? s.Weight("gamma", {5}) : kNone;
+  const ValueId beta = kBeta ? s.Weight("beta", {5}) : kNone;
+  const ValueId x = s.Weight("x", {2, 5, 3, 2}, !kFrozenX);
+  s.Head(ops::LayerNorm(s.graph, {.x = x, .gamma = gamma, .beta = beta}, {.epsilon = 0.1}));
+}
+
+TEST(OpGradient, LayerNorm) {
+  ExpectGradients(BuildLayerNorm<true, true, false>, 5);
+  ExpectGradients(BuildLayerNorm<true, true, true>, 4);
+  ExpectGradients(BuildLayerNorm<false, true, false>, 4);
+  ExpectGradients(BuildLayerNorm<true, false, false>, 4);
+  ExpectGradients(BuildLayerNorm<false, false, false>, 3);
+}
+
+TEST(OpGradient, LayerNormOfAMatrix) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {6, 4}), gamma = s.Weight("gamma", {4});
+        s.Head(ops::LayerNorm(s.graph, {.x = x, .gamma = gamma, .beta = s.Weight("beta", {4})}));
+      },
+      5);
+}
+
 template <bool kRelu, bool kFrozenResidual>
 void BuildResidualNorm(Sketch& s) {
   const ValueId residual = s.Weight("residual", {3, 4, 3, 2}, !kFrozenResidual);

@@ -39,7 +39,7 @@ TEST(OpShapes, OptionalOutputsExistOnlyIfNeeded) {
   f.s.Pool(f.x, {}, false);
   EXPECT_EQ(f.g.nodes().back().outputs[1], kNone);
   f.s.BatchNorm(f.x, "norm", {.training = false});
-  EXPECT_EQ(f.g.nodes().back().outputs[BatchNormIndices::kMean], kNone);
+  EXPECT_EQ(f.g.nodes().back().outputs[kPosition<BatchNormOutputs>.mean], kNone);
 }
 
 TEST(OpShapes, ImagesThatAreTooSmallAreUsageErrors) {
@@ -50,7 +50,7 @@ TEST(OpShapes, ImagesThatAreTooSmallAreUsageErrors) {
       },
       ThrowsMessage<UsageError>(
           StrEq("[graph] net/conv: the input of this layer is too small: got 5x7 pixels, want at "
-                "least 7x7; use a larger --train_image_size")));
+                "least 7x7; use a larger \x1f$(train_image_size)")));
   f.g.SetScope("net/pool");
   EXPECT_THAT(
       [&] { f.s.Pool(f.x, {.window_h = 6, .window_w = 2}); },
@@ -91,7 +91,9 @@ TEST(OpShapes, MismatchesAreInternalErrors) {
   expect([](Fixture& f) { ops::Dropout(f.g, f.x, {.keep = 0}); },
          "dropout with keep probability 0");
   expect([](Fixture& f) { ops::SoftmaxCrossEntropy(f.g, f.m, f.m, f.m, {}); },
-         "labels: got [2,6], want [2]");
+         "weights: got [2,6], want [2]");
+  expect([](Fixture& f) { ops::SoftmaxCrossEntropy(f.g, f.m, f.x, f.m, {}); },
+         "labels: got [2,4,5,7], want [2,6]");
   expect(
       [](Fixture& f) {
         const ValueId c = f.s.Weight("c", {4}), wrong = f.s.Weight("wrong", {5});

@@ -154,24 +154,24 @@ TEST(LearningRateTest, RejectsOptionsThatGiveNegativeRates) {
 }
 
 TEST(LearningRateTest, ErrorsNameTheFlag) {
-  EXPECT_THAT(
-      [] { LearningRate({.type = "piecewise", .boundaries = {1}, .factors = {1}}); },
-      ThrowsMessage<UsageError>(HasSubstr("$(learning_rate_factors): wrong number of factors")));
+  EXPECT_THAT([] { LearningRate({.type = "piecewise", .boundaries = {1}, .factors = {1}}); },
+              ThrowsMessage<UsageError>(
+                  HasSubstr("\x1f$(learning_rate_factors): wrong number of factors")));
   EXPECT_THAT(
       [] {
         LearningRate({.type = "piecewise", .boundaries = {2, 1}, .factors = {1, 1, 1}});
       },
       ThrowsMessage<UsageError>(HasSubstr("not in ascending order")));
   EXPECT_THAT([] { LearningRate({.type = "linear"}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(learning_rate_decay_type)")));
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(learning_rate_decay_type)")));
   EXPECT_THAT([] { LearningRate({.num_samples = 10, .batch_size = 32}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(num_epochs_per_decay)")));
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(num_epochs_per_decay)")));
   const LearningRateOptions never_decays{
       .learning_rate = 0.5, .num_epochs_per_decay = 1e30, .num_samples = 10};
   EXPECT_EQ(LearningRate(never_decays).At(1000), 0.5f);
   for (const double rate : {-0.1, std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_THAT(([=] { LearningRate({.type = "fixed", .learning_rate = rate}); }),
-                ThrowsMessage<UsageError>(HasSubstr("$(learning_rate): out of range")));
+                ThrowsMessage<UsageError>(HasSubstr("\x1f$(learning_rate): out of range")));
   }
   EXPECT_EQ(LearningRate({.type = "fixed", .learning_rate = 0.5}).At(7), 0.5f);
 }

@@ -20,6 +20,7 @@ float FormulaValue(std::string_view name, size_t i) {
 }
 
 const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
+constexpr bool kApplied = true;
 
 std::span<std::byte> Bytes(std::vector<float>& values) {
   return std::as_writable_bytes(std::span(values));
@@ -42,7 +43,7 @@ TEST(MovingAveragesTest, EqualTheRecordedOnes) {
       const int64_t done = step[0];
       const std::string grad = "grad/" + std::to_string(done - 1);
       for (size_t i = 0; i < 5; ++i) values[i] -= 0.1F * FormulaValue(grad, i);
-      averages.Update(done, nullptr);
+      averages.Update(done, &kApplied);
       const std::vector<float> shadow = Shadow(averages);
       for (size_t i = 0; i < 5; ++i)
         EXPECT_NEAR(shadow[i], step[1][i].get<double>(), 2e-7) << "step " << done;

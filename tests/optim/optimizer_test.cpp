@@ -10,11 +10,13 @@
 
 #include "src/core/error.h"
 #include "tests/golden/formula.h"
+#include "tests/support/optimizer_options.h"
 #include "tests/support/test_data.h"
 
 namespace carole::optim {
 namespace {
 
+using carole::testing::With;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -32,17 +34,17 @@ OptimizerOptions OptionsOf(const json& row) {
   const std::string name = row["optimizer"];
   OptimizerOptions o;
   o.weight_decay = 0;
-  o.momentum = o.rmsprop_momentum = p.value("momentum", 0.0);
-  o.rmsprop_decay = p.value("decay", o.rmsprop_decay);
-  o.adam_beta1 = p.value("beta1", o.adam_beta1);
-  o.adam_beta2 = p.value("beta2", o.adam_beta2);
+  o.momentum = o.own.rmsprop_momentum = p.value("momentum", 0.0);
+  o.own.rmsprop_decay = p.value("decay", o.own.rmsprop_decay);
+  o.own.adam_beta1 = p.value("beta1", o.own.adam_beta1);
+  o.own.adam_beta2 = p.value("beta2", o.own.adam_beta2);
   o.opt_epsilon = p.value("epsilon", o.opt_epsilon);
-  o.adadelta_rho = p.value("rho", o.adadelta_rho);
+  o.own.adadelta_rho = p.value("rho", o.own.adadelta_rho);
   const double initial = p.value("initial_accumulator_value", 0.1);
-  o.adagrad_initial_accumulator_value = o.ftrl_initial_accumulator_value = initial;
-  o.ftrl_learning_rate_power = p.value("learning_rate_power", o.ftrl_learning_rate_power);
-  o.ftrl_l1 = p.value("l1_regularization_strength", 0.0);
-  o.ftrl_l2 = p.value("l2_regularization_strength", 0.0);
+  o.own.adagrad_initial_accumulator_value = o.own.ftrl_initial_accumulator_value = initial;
+  o.own.ftrl_learning_rate_power = p.value("learning_rate_power", o.own.ftrl_learning_rate_power);
+  o.own.ftrl_l1 = p.value("l1_regularization_strength", 0.0);
+  o.own.ftrl_l2 = p.value("l2_regularization_strength", 0.0);
   return o;
 }
 
@@ -159,9 +161,11 @@ TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndInitialValues) {
   const std::map<std::string, std::vector<std::pair<std::string, double>>> want = {
       {"sgd", {}},
       {"momentum", {{"Momentum", 0}}},
+      {"lamb", {{"LAMB", 0}, {"LAMB_1", 0}}},
       {"lars", {{"Momentum", 0}}},
       {"rmsprop", {{"RMSProp", 1}, {"RMSProp_1", 0}}},
       {"adam", {{"Adam", 0}, {"Adam_1", 0}}},
+      {"adamw", {{"AdamW", 0}, {"AdamW_1", 0}}},
       {"adagrad", {{"Adagrad", 0.1}}},
       {"adadelta", {{"Adadelta", 0}, {"Adadelta_1", 0}}},
       {"ftrl", {{"Ftrl", 0.1}, {"Ftrl_1", 0}}}};
@@ -197,8 +201,8 @@ TEST(OptimizerTest, AdamKeepsTheBetaPowers) {
 TEST(OptimizerTest, NesterovLooksAhead) {
   Problem<double> problem(1);
   problem.weights = {1.0};
-  Optimizer optimizer =
-      problem.Make("momentum", {.weight_decay = 0, .momentum = 0.5, .nesterov = true});
+  Optimizer optimizer = problem.Make(
+      "momentum", With({.weight_decay = 0, .momentum = 0.5}, "momentum", {{"nesterov", 1}}));
   const double want[] = {1 - 0.1 * (2 + 0.5 * 2), 0.7 - 0.1 * (4 + 0.5 * (0.5 * 2 + 4))};
   for (int step = 0; step < 2; ++step) {
     problem.gradients = {step == 0 ? 2.0 : 4.0};
@@ -216,7 +220,8 @@ TEST(OptimizerTest, LarsGivesEachVariableItsOwnRate) {
   problem.weights = {3, 4, 30, 40, 1, 0};
   problem.gradients = {0, 2, 8, 6, 1, 0};
   Optimizer optimizer = problem.Make(
-      "lars", {.weight_decay = 0.1, .momentum = 0.5, .lars_eta = 0.5}, {{0, 2}, {2, 4}});
+      "lars", With({.weight_decay = 0.1, .momentum = 0.5}, "lars", {{"lars_eta", 0.5}}),
+      {{0, 2}, {2, 4}});
   const double first = 2 * 0.5 * 5 / (2 + 0.5), second = 2 * 0.5 * 50 / (10 + 5.0);
   optimizer.BeginStep(2);
   optimizer.Update();
@@ -283,7 +288,9 @@ void FillRandomly(Problem<T>& problem) {
 
 TEST(OptimizerTest, RegularizationIsAddedToTheGradientAndReported) {
   for (const OptimizerEntry& entry : kOptimizers) {
-    if (entry.name == "lars") continue;  // its rates depend on which weights are regularized
+    const UpdatePlan plan = entry.plan({});
+    // These depend on which weights are regularized in other ways.
+    if (plan.trust_norm != TrustNorm::kNone || plan.decays_weights) continue;
     const OptimizerOptions options{.weight_decay = 0.01};
     Problem<double> plain(9000), explicit_l2(9000);
     FillRandomly(plain);
@@ -317,10 +324,12 @@ TEST(OptimizerTest, LearningRateOfZeroChangesNothing) {
     const std::vector<float> before = problem.weights;
     Optimizer optimizer = problem.Make(entry.name, {});
     optimizer.BeginStep(0);
+    optimizer.Inspect(0, 100);
     optimizer.Update();
     optimizer.EndStep();
     EXPECT_EQ(problem.weights, before) << entry.name;
     optimizer.BeginStep(0.1);
+    optimizer.Inspect(0, 100);
     optimizer.Update();
     EXPECT_NE(problem.weights, before) << entry.name;
     for (float w : problem.weights) ASSERT_TRUE(std::isfinite(w)) << entry.name;
@@ -339,6 +348,7 @@ TEST(OptimizerTest, NumberOfThreadsDoesNotChangeTheWeights) {
     for (int step = 0; step < 3; ++step) {
       for (Optimizer* o : {&a, &b}) {
         o->BeginStep(0.1);
+        o->Inspect(0, kSize);
         o->Update();
         o->EndStep();
       }
@@ -358,6 +368,7 @@ TEST(OptimizerTest, PaddingStaysZero) {
         std::fill_n(optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes(), std::byte{0});
       for (int step = 0; step < 5; ++step) {
         optimizer.BeginStep(0.1);
+        optimizer.Inspect(0, 128);
         optimizer.Update();
         optimizer.EndStep();
       }
@@ -392,20 +403,24 @@ TEST(OptimizerTest, ChangesNothingIfAGradientOrTheLossIsNotFinite) {
 
 TEST(OptimizerTest, ErrorsNameTheFlag) {
   Problem<float> problem(16);
-  EXPECT_THAT([] { FindOptimizer("adamw"); },
-              ThrowsMessage<UsageError>(HasSubstr("got adamw, want one of adadelta, adagrad")));
+  EXPECT_THAT([] { FindOptimizer("adamax"); },
+              ThrowsMessage<UsageError>(HasSubstr("got adamax, want one of adadelta, adagrad")));
   EXPECT_THAT([&] { problem.Make("rmsprop", {.opt_epsilon = 0}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(opt_epsilon)")));
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(opt_epsilon)")));
   EXPECT_THAT([&] { problem.Make("momentum", {.momentum = 1}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(momentum): out of range: got 1")));
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(momentum): out of range: got 1")));
   EXPECT_THAT([&] { problem.Make("sgd", {.clip_gradient_norm = -1}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(clip_gradient_norm)")));
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(clip_gradient_norm)")));
   EXPECT_THAT([&] { problem.Make("sgd", {.weight_decay = -1}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(weight_decay)")));
-  EXPECT_THAT([&] { problem.Make("lars", {.lars_eta = 0}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(lars_eta)")));
-  EXPECT_THAT([&] { problem.Make("ftrl", {.ftrl_learning_rate_power = 0.5}); },
-              ThrowsMessage<UsageError>(HasSubstr("$(ftrl_learning_rate_power)")));
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(weight_decay)")));
+  EXPECT_THAT(
+      [&] {
+        problem.Make("lars", With({}, "lars", {{"lars_eta", 0}}));
+      },
+      ThrowsMessage<UsageError>(HasSubstr("\x1f$(lars_eta)")));
+  const auto ftrl = With({}, "ftrl", {{"ftrl_learning_rate_power", 0.5}});
+  EXPECT_THAT([&] { problem.Make("ftrl", ftrl); },
+              ThrowsMessage<UsageError>(HasSubstr("\x1f$(ftrl_learning_rate_power)")));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace carole::cuda {
 namespace {
 
-using carole::testing::Communicator;
 using carole::testing::EmulatedDevice;
+using carole::testing::FullCommunicator;
 using carole::testing::RunRanks;
 using collectives::Range;
 
@@ -55,7 +55,7 @@ TEST(GraphCapture, RefusesStreamsThatAreNotJoined) {
 // Imitates a training step: kernels write gradients, the reducer all-reduces buckets at the same
 // time, and a kernel uses the sums. The step number is read from memory, as in a captured step.
 TEST(GraphCapture, StepsOfSeveralRanksReplayTheirAllReduces) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 1024);
     const std::vector<Range> parameters{{0, 256}, {256, 512}, {768, 256}};
     collectives::Reducer reducer(c, device.values(), parameters,
@@ -96,7 +96,7 @@ TEST(GraphCapture, StepsOfSeveralRanksReplayTheirAllReduces) {
 // A thread that waits for an all-reduce checks its progress every second. While the work is
 // captured, it must not query events, since that would end the capture.
 TEST(GraphCapture, SurvivesARankThatIsLate) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 64);
     const auto sum = [&] { c.AllReduce(device.values(), {.what = "gradients"}); };
     device.Launch([](std::span<float> v) { std::ranges::fill(v, 1.0f); });
@@ -114,7 +114,7 @@ TEST(GraphCapture, SurvivesARankThatIsLate) {
 }
 
 TEST(GraphCapture, RanksMustReplayTheSameStep) {
-  const auto errors = carole::testing::ErrorsOfRanks(2, [](Communicator& c) {
+  const auto errors = carole::testing::ErrorsOfRanks(2, [](FullCommunicator& c) {
     c.Replay([] { FAIL() << "replayed"; }, {.what = "captured work", .step = c.rank()});
   });
   for (const std::string& error : errors) EXPECT_THAT(error, ::testing::HasSubstr("step"));
@@ -122,7 +122,7 @@ TEST(GraphCapture, RanksMustReplayTheSameStep) {
 
 void ReplayAHungAllReduce() {
   RunRanks(2,
-           [](Communicator& c) {
+           [](FullCommunicator& c) {
              EmulatedDevice device(c, 64);
              const auto graph = CaptureGraph(
                  device.stream(), [&] { c.AllReduce(device.values(), {.what = "gradients"}); });

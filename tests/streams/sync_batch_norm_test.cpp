@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "src/backend/cuda/runtime/graph_capture.h"
+#include "src/backend/host/backend.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/emulated_device.h"
 #include "tests/support/op_runner.h"
@@ -15,7 +16,8 @@ namespace {
 // Captures each run of a kernel and replays it.
 class CapturedKernel : public Kernel {
  public:
-  CapturedKernel(std::unique_ptr<Kernel> inner, EmulatedStream& stream, Communicator& communicator)
+  CapturedKernel(std::unique_ptr<Kernel> inner, EmulatedStream& stream,
+                 FullCommunicator& communicator)
       : inner_(std::move(inner)), stream_(stream), communicator_(communicator) {
     input_layouts_ = inner_->input_layouts();
     output_layouts_ = inner_->output_layouts();
@@ -30,21 +32,21 @@ class CapturedKernel : public Kernel {
  private:
   const std::unique_ptr<Kernel> inner_;
   EmulatedStream& stream_;
-  Communicator& communicator_;
+  FullCommunicator& communicator_;
   std::vector<std::unique_ptr<CapturedWork>> graphs_;
 };
 
 // The GPU of one rank: kernels run in its stream, and NCCL may access its memory.
-class StreamBackend : public Backend {
+class StreamBackend : public host::HostBackend {
  public:
-  StreamBackend(EmulatedStream& stream, Communicator& communicator, bool replays)
-      : stream_(stream),
+  StreamBackend(EmulatedStream& stream, FullCommunicator& communicator, bool replays)
+      : HostBackend(1),
+        stream_(stream),
         communicator_(communicator),
         replays_(replays),
         kernels_(MakeEmulatedCudaBackend({.stream = &stream})) {}
 
   std::string_view name() const override { return "stream"; }
-  int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override { return kernels_->Supports(spec); }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     auto kernel = kernels_->MakeKernel(spec);
@@ -61,7 +63,7 @@ class StreamBackend : public Backend {
 
  private:
   EmulatedStream& stream_;
-  Communicator& communicator_;
+  FullCommunicator& communicator_;
   const bool replays_;
   const std::unique_ptr<Backend> kernels_;
 };
@@ -108,7 +110,7 @@ void ExpectSameAsOneRank(int size, int64_t num_invalid, bool replays) {
   const Norm whole =
       RunNorm(*MakeReferenceBackend(1), {.valid_rows = rows - num_invalid}, rows, x, dy);
   std::vector<Norm> parts(static_cast<size_t>(size));
-  RunRanks(size, [&](Communicator& c) {
+  RunRanks(size, [&](FullCommunicator& c) {
     EmulatedDevice device(c, 1);
     const StreamBackend backend(*device.stream(), c, replays);
     const UseMemoryOf memory(backend);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails on an #include that the layout forbids.
+"""Fails on an #include, or a name of a flag, that the layout forbids.
 
     include_edges.py ROOT            checks src, collectives, nets, io and launch under ROOT
     include_edges.py ROOT --arrows   prints which room includes which
@@ -11,7 +11,9 @@ src/core. The check fails if
   - a room names a room that it does not include,
   - rooms include each other in a circle,
   - a folder holds more than MAX_FILES source files,
-  - a vendor's header is included outside of the folders of its row of VENDORS, or is seen through one of our headers.
+  - a vendor's header is included outside of the folders of its row of VENDORS, or is seen through one of our headers,
+  - a comment or string of a library names a flag. Libraries know options (Option() in src/core/error.h); only src/commands
+    and src/main.cpp know flags. Flags of other programs are in FOREIGN_FLAGS.
 
 src/main.cpp and the files directly in src/commands join all parts of the program and may include every room.
 """
@@ -19,6 +21,8 @@ src/main.cpp and the files directly in src/commands join all parts of the progra
 import os
 import re
 import sys
+
+from prose import CPP_TOKEN
 
 FOLDERS = ("src", "collectives", "nets", "io", "launch")
 COMPOSITION = ("src", "src/commands")  # these rooms may include all others
@@ -36,6 +40,17 @@ VENDORS = (  # pattern of the header, folders that may include it
     (re.compile(r"expat\.h|zip\.h"), ("io/archives",)),
     (re.compile(r"jpeglib|jerror|turbojpeg|png\.h"), ("io/image",)),
 )
+
+FLAG_ROOMS = ("src/commands",)
+FLAG_FILES = ("src/main.cpp", "src/core/error.h")  # error.h explains how an option becomes a flag
+FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*|\{)")  # "--{}" would be a flag that is put together
+FOREIGN_FLAGS = frozenset(
+    "allow-run-as-root bind-to host hostfile map-by mca version "  # mpirun
+    "cpu-bind cpus-per-task distribution gpus-per-node het-group kill-on-bad-exit mem mpi pty "  # srun and sbatch
+    "device gpus shm-size ulimit "  # docker and podman
+    "sparse".split()  # tar
+)
+CSS = "src/monitoring/report/report_style.h"  # --name is a variable there
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 ROOM_CALL = re.compile(r"^\s*carole(?:_cuda)?_room\(([^)]*)\)", re.MULTILINE)
@@ -141,6 +156,16 @@ def check_vendors(includes):
             yield f"{path}:{number}: may not include {target}{through}: only {', '.join(folders)} may see it"
 
 
+def check_flags(path, text):
+    if path in (*FLAG_FILES, CSS) or any(within(path, room) for room in FLAG_ROOMS):
+        return
+    for token in CPP_TOKEN.finditer(text):
+        for flag in FLAG.finditer(token[0]):
+            if flag[1] not in FOREIGN_FLAGS:
+                line = text.count("\n", 0, token.start() + flag.start()) + 1
+                yield f"{path}:{line}: names the flag {flag[0]}: libraries know no flags; use Option() of src/core/error.h"
+
+
 def find_errors(files, cmake_lists):
     """files: path -> text; cmake_lists: room -> text of its CMakeLists.txt. Returns one line for each error."""
     includes = {path: list(read_includes(text)) for path, text in files.items()}
@@ -155,7 +180,10 @@ def find_errors(files, cmake_lists):
     circle = find_circle(graph)
     if circle:
         errors.append("rooms include each other in a circle: " + " -> ".join(circle))
-    return errors + list(check_vendors(includes))
+    errors += check_vendors(includes)
+    for path, text in sorted(files.items()):
+        errors += check_flags(path, text)
+    return errors
 
 
 def read_tree(root):
@@ -191,7 +219,7 @@ def main():
         print_arrows(files)
         return
     errors = find_errors(files, cmake_lists)
-    print("\n".join(errors) if errors else f"{len(files)} files, all includes allowed")
+    print("\n".join(errors) if errors else f"{len(files)} files, all includes allowed, no flags in libraries")
     sys.exit(1 if errors else 0)
 
 

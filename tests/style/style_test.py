@@ -77,6 +77,14 @@ class IncludeEdges(unittest.TestCase):
         self.assertEqual([e.split(":")[0] for e in errors], ["src/commands/eval.cpp"])
         self.assertIn("which includes <hdf5.h>", errors[0])
 
+    def test_rejects_flags_in_libraries(self):
+        for line in ('Fail("use --batch_size=8");', "// The flag --recipe.", 'Format("--{}={}", name, value);'):
+            errors = include_edges.find_errors({"io/a.cpp": "int x;\n" + line + "\n"}, {})
+            self.assertEqual([e.split(":")[:2] for e in errors], [["io/a.cpp", "2"]], line)
+            self.assertEqual(include_edges.find_errors({"src/commands/a.cpp": line, "src/main.cpp": line}, {}), [])
+        for line in ("for (int i = 9; i > 0; --i) --count;", 'Run({"mpirun", "--bind-to", "none"});', "// a -- b, and carole -- train"):
+            self.assertEqual(include_edges.find_errors({"io/a.cpp": line}, {}), [], line)
+
 
 class Prose(unittest.TestCase):
     def test_finds(self):

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 #include "collectives/nccl/nccl.h"
 #include "tests/support/run_ranks.h"
 
@@ -22,7 +22,7 @@ namespace carole::testing {
 // Connects the ranks of `communicator` by emulated NCCL, and gives each `count` floats.
 class EmulatedDevice {
  public:
-  EmulatedDevice(collectives::Communicator& communicator, size_t count) : values_(count) {
+  EmulatedDevice(collectives::FullCommunicator& communicator, size_t count) : values_(count) {
     DeviceRanges().Add(values_.data(), count * sizeof(float));
     collectives::NcclId id{};
     if (communicator.rank() == 0) id = carole_nccl_module()->make_id();

@@ -4,6 +4,9 @@
 
 #include <vector>
 
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/linear.h"
 #include "src/graph/graph.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/op_runner.h"
@@ -27,7 +30,7 @@ class NodeByNode {
   GraphResult Run(const RunContext& context = {}) {
     for (const Node& node : graph_.nodes()) {
       if (node.dead) continue;
-      if (node.kind == OpKind::kReshape) {
+      if (node.kind == op::kReshape) {
         values_[node.outputs[0]] = values_[node.inputs[0]];
       } else {
         RunNode(node, context);
@@ -46,7 +49,7 @@ class NodeByNode {
   // Gradients of variables have the layout of their variable.
   Layout LayoutOf(const Node& node, size_t output) const {
     const bool filter =
-        node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter;
+        node.kind == op::kConv2dBackwardFilter || node.kind == op::kLinearBackwardFilter;
     if (filter && output == 0) return Layout::Filter();
     for (const Variable& v : graph_.variables()) {
       if (v.gradient == node.outputs[output]) return v.plain_layout();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/backend/backend.h"
+#include "src/backend/ops/batch_norm.h"
 #include "src/tensor/buffer.h"
 #include "tests/support/elements.h"
 
@@ -112,7 +113,7 @@ inline GuardedTensor Reordered(const Backend& backend, const GuardedTensor& from
 
 // Whether a kernel may change this input: the moving statistics of batch normalization.
 inline bool IsState(const OpSpec& spec, size_t input) {
-  return spec.kind == OpKind::kBatchNorm && input >= BatchNormIndices::kMovingMean;
+  return spec.kind == op::kBatchNorm && input >= kPosition<BatchNormInputs>.moving_mean;
 }
 
 // One operation with its kernel and memory.

@@ -4,7 +4,18 @@
 
 #include <vector>
 
-#include "src/backend/op.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/concat.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/layer_norm.h"
+#include "src/backend/ops/linear.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/op.h"
+#include "src/backend/ops/pad2d.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/scale_channels.h"
+#include "src/backend/ops/softmax.h"
+#include "src/backend/ops/window.h"
 #include "src/core/rng.h"
 
 namespace carole::testing {
@@ -80,7 +91,7 @@ inline ConvSizes Conv(const Shape& x, int64_t k, const Window& window,
 constexpr Padding Around(int64_t n) { return {n, n, n, n}; }
 
 inline OpSpec Conv2dSpec(const ConvSizes& c) {
-  OpSpec spec{OpKind::kConv2d,
+  OpSpec spec{op::kConv2d,
               c.attributes,
               {PlainSpec(c.x), FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)},
               {PlainSpec(c.y())}};
@@ -89,7 +100,7 @@ inline OpSpec Conv2dSpec(const ConvSizes& c) {
 }
 inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
   c.attributes.relu = false;
-  OpSpec spec{OpKind::kConv2dBackwardData,
+  OpSpec spec{op::kConv2dBackwardData,
               c.attributes,
               {PlainSpec(c.y()), FilterSpec(c.w())},
               {PlainSpec(c.x)}};
@@ -99,7 +110,7 @@ inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
 }
 inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {
   c.attributes.relu = false;
-  OpSpec spec{OpKind::kConv2dBackwardFilter,
+  OpSpec spec{op::kConv2dBackwardFilter,
               c.attributes,
               {PlainSpec(c.x), PlainSpec(c.y())},
               {FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)}};
@@ -113,19 +124,19 @@ struct LinearSizes {
 };
 
 inline OpSpec LinearSpec(const LinearSizes& l) {
-  return {OpKind::kLinear,
+  return {op::kLinear,
           LinearAttributes{.relu = l.relu},
           {PlainSpec({l.n, l.c}), FilterSpec({l.k, l.c}), OptionalSpec({l.k}, l.bias)},
           {PlainSpec({l.n, l.k})}};
 }
 inline OpSpec LinearBackwardDataSpec(const LinearSizes& l) {
-  return {OpKind::kLinearBackwardData,
+  return {op::kLinearBackwardData,
           LinearAttributes{},
           {PlainSpec({l.n, l.k}), FilterSpec({l.k, l.c})},
           {PlainSpec({l.n, l.c})}};
 }
 inline OpSpec LinearBackwardFilterSpec(const LinearSizes& l) {
-  return {OpKind::kLinearBackwardFilter,
+  return {op::kLinearBackwardFilter,
           LinearAttributes{},
           {PlainSpec({l.n, l.c}), PlainSpec({l.n, l.k})},
           {FilterSpec({l.k, l.c}), OptionalSpec({l.k}, l.bias)}};
@@ -162,7 +173,7 @@ inline void AddReluBitmask(const BatchNormSizes& b, std::vector<TensorSpec>& ten
 inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
   const bool training = b.attributes.training;
-  OpSpec spec{OpKind::kBatchNorm,
+  OpSpec spec{op::kBatchNorm,
               b.attributes,
               {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
                OptionalSpec(b.x, b.residual), PlainSpec(c), PlainSpec(c)},
@@ -175,7 +186,7 @@ inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
   const bool needs_y = b.residual && b.attributes.relu && !b.relu_bitmask;
   Shape dy = b.x;
   if (b.dy_channels > 0) dy[1] = b.dy_channels;
-  OpSpec spec{OpKind::kBatchNormBackward,
+  OpSpec spec{op::kBatchNormBackward,
               b.attributes,
               {PlainSpec(dy), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
                OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.dy2),
@@ -184,6 +195,30 @@ inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
                OptionalSpec(b.x, b.residual)}};
   AddReluBitmask(b, spec.inputs);
   return spec;
+}
+
+// The sizes of a layer norm.
+struct LayerNormSizes {
+  Shape x;
+  bool gamma = true, beta = true;
+  bool dx = true;  // backward
+};
+
+inline OpSpec LayerNormSpec(const LayerNormSizes& l, const LayerNormAttributes& a = {}) {
+  const Shape c{l.x[1]};
+  return {op::kLayerNorm,
+          a,
+          List(LayerNormInputs<TensorSpec>{PlainSpec(l.x), OptionalSpec(c, l.gamma),
+                                           OptionalSpec(c, l.beta)}),
+          {PlainSpec(l.x)}};
+}
+inline OpSpec LayerNormBackwardSpec(const LayerNormSizes& l, const LayerNormAttributes& a = {}) {
+  const Shape c{l.x[1]};
+  return {op::kLayerNormBackward, a,
+          List(LayerNormBackwardInputs<TensorSpec>{PlainSpec(l.x), PlainSpec(l.x),
+                                                   OptionalSpec(c, l.gamma)}),
+          List(LayerNormBackwardOutputs<TensorSpec>{
+              OptionalSpec(l.x, l.dx), OptionalSpec(c, l.gamma), OptionalSpec(c, l.beta)})};
 }
 
 struct PoolSizes {
@@ -200,10 +235,10 @@ struct PoolSizes {
 };
 
 inline OpSpec Pool2dSpec(const PoolSizes& p) {
-  return {OpKind::kPool2d, p.attributes, {PlainSpec(p.x)}, {PlainSpec(p.y()), p.argmax()}};
+  return {op::kPool2d, p.attributes, {PlainSpec(p.x)}, {PlainSpec(p.y()), p.argmax()}};
 }
 inline OpSpec Pool2dBackwardSpec(const PoolSizes& p) {
-  return {OpKind::kPool2dBackward, p.attributes, {PlainSpec(p.y()), p.argmax()}, {PlainSpec(p.x)}};
+  return {op::kPool2dBackward, p.attributes, {PlainSpec(p.y()), p.argmax()}, {PlainSpec(p.x)}};
 }
 
 // An operation whose inputs and single output all have one shape.
@@ -213,7 +248,7 @@ inline OpSpec SameShapeSpec(OpKind kind, OpAttributes attributes, const Shape& s
 
 // A concatenation of x_i (N,C_i,H,W), where `channels` lists the C_i.
 inline OpSpec ConcatSpec(Shape x, const std::vector<int64_t>& channels) {
-  OpSpec spec{OpKind::kConcat, {}, {}, {}};
+  OpSpec spec{op::kConcat, {}, {}, {}};
   int64_t sum = 0;
   for (int64_t c : channels) {
     x[1] = c;
@@ -227,32 +262,36 @@ inline OpSpec ConcatSpec(Shape x, const std::vector<int64_t>& channels) {
 inline OpSpec SliceSpec(const Shape& x, int64_t begin, int64_t channels) {
   Shape y = x;
   y[1] = channels;
-  return {OpKind::kSlice, SliceAttributes{begin}, {PlainSpec(x)}, {PlainSpec(y)}};
+  return {op::kSlice, SliceAttributes{begin}, {PlainSpec(x)}, {PlainSpec(y)}};
 }
 inline OpSpec Pad2dSpec(const Shape& x, const Padding& p) {
   const Shape y{x[0], x[1], p.top + x[2] + p.bottom, p.left + x[3] + p.right};
-  return {OpKind::kPad2d, Pad2dAttributes{p}, {PlainSpec(x)}, {PlainSpec(y)}};
+  return {op::kPad2d, Pad2dAttributes{p}, {PlainSpec(x)}, {PlainSpec(y)}};
 }
 inline OpSpec NormalizeSpec(const Shape& x, const NormalizeAttributes& a) {
-  return {OpKind::kNormalize, a, {PlainSpec(x, DType::kU8)}, {PlainSpec(x)}};
+  return {op::kNormalize, a, {PlainSpec(x, DType::kU8)}, {PlainSpec(x)}};
 }
 inline OpSpec ScaleChannelsSpec(const Shape& x) {
-  return {
-      OpKind::kScaleChannels, {}, {PlainSpec(x), PlainSpec({x[0], x[1], 1, 1})}, {PlainSpec(x)}};
+  return {op::kScaleChannels, {}, {PlainSpec(x), PlainSpec({x[0], x[1], 1, 1})}, {PlainSpec(x)}};
 }
 inline OpSpec ScaleChannelsBackwardSpec(const Shape& x) {
   const TensorSpec scale = PlainSpec({x[0], x[1], 1, 1});
-  return {OpKind::kScaleChannelsBackward,
-          {},
-          {PlainSpec(x), PlainSpec(x), scale},
-          {PlainSpec(x), scale}};
+  return {
+      op::kScaleChannelsBackward, {}, {PlainSpec(x), PlainSpec(x), scale}, {PlainSpec(x), scale}};
 }
 
 inline OpSpec CrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAttributes& a) {
-  return {OpKind::kSoftmaxCrossEntropy,
+  return {op::kSoftmaxCrossEntropy,
           a,
           {PlainSpec({n, k}), PlainSpec({n}, DType::kI32), PlainSpec({n})},
           {PlainSpec({}), PlainSpec({n, k})}};
+}
+
+// The same with soft labels.
+inline OpSpec SoftCrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAttributes& a) {
+  OpSpec spec = CrossEntropySpec(n, k, a);
+  spec.inputs[1] = PlainSpec({n, k});
+  return spec;
 }
 
 // Normally distributed numbers, rounded to fp32 so that fp32 and double use the same ones.

@@ -17,11 +17,12 @@ namespace carole::testing {
 
 using collectives::Communicator;
 using collectives::CommunicatorOptions;
+using collectives::FullCommunicator;
 
 // Returns the text of the error that each rank threw, or "". Communicators live until all ranks
 // have finished.
 inline std::vector<std::string> ErrorsOfRanks(int size,
-                                              const std::function<void(Communicator&)>& work,
+                                              const std::function<void(FullCommunicator&)>& work,
                                               const CommunicatorOptions& options = {}) {
   auto communicators = collectives::MakeLocalCommunicators(size, options);
   std::vector<std::string> errors(size);
@@ -40,7 +41,7 @@ inline std::vector<std::string> ErrorsOfRanks(int size,
 }
 
 // Runs `work` on all ranks and expects that no rank throws.
-inline void RunRanks(int size, const std::function<void(Communicator&)>& work,
+inline void RunRanks(int size, const std::function<void(FullCommunicator&)>& work,
                      const CommunicatorOptions& options = {}) {
   const auto errors = ErrorsOfRanks(size, work, options);
   for (int r = 0; r < size; ++r) EXPECT_EQ(errors[r], "") << "rank " << r << " of " << size;

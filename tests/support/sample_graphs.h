@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/pool2d.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/rewrites.h"
 #include "tests/support/sketch.h"

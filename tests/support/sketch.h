@@ -3,6 +3,10 @@
 
 #include <string>
 
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/pool2d.h"
+#include "src/backend/ops/softmax.h"
 #include "src/graph/graph.h"
 #include "src/ops/ops.h"
 

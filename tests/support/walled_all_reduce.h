@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator.h"
 #include "collectives/device_all_reduce.h"
+#include "collectives/full_communicator.h"
 #include "tests/support/walled_backend.h"
 
 namespace carole::testing {
@@ -62,9 +62,9 @@ class WalledAllReduce : public collectives::DeviceAllReduce {
 
 // Returns a function for RankTraining::connect_devices that connects the devices of `size` ranks.
 inline auto ConnectWalled(int size) {
-  return [ranks = std::make_shared<WalledRanks>(size)](collectives::Communicator& communicator,
+  return [ranks = std::make_shared<WalledRanks>(size)](collectives::FullCommunicator& communicator,
                                                        const Backend& backend) {
-    auto& stream = *static_cast<WalledStream*>(backend.arena_math()->stream());
+    auto& stream = *static_cast<WalledStream*>(backend.gpu_stream()->stream);
     communicator.SetDeviceAllReduce(
         std::make_unique<WalledAllReduce>(ranks, communicator.rank(), stream));
   };

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -19,8 +18,7 @@
 
 #include "src/backend/arena_math.h"
 #include "src/backend/backend.h"
-#include "src/backend/host/updater.h"
-#include "src/backend/update_rules.h"
+#include "src/backend/staged_inputs.h"
 #include "src/core/check.h"
 
 namespace carole::testing {
@@ -82,8 +80,8 @@ class WalledStream {
   }
   const RunContext& context() const { return context_; }
 
-  // Upload(), BeginReading(), EndReading() and WaitForUploads() have the contracts of the functions
-  // of these names in Backend. Uploads overlap with other work.
+  // The functions of UploadQueue: Copy(), BeginReading(), EndReading() and WaitOnHost(). Uploads
+  // overlap with other work.
   void Upload(std::function<void()> copy) {
     const std::lock_guard lock(mutex_);
     CAROLE_CHECK(captured_ == nullptr, "Upload() during a capture");
@@ -256,73 +254,63 @@ class WalledUpdater : public Updater {
   const SharedStream stream_;
 };
 
-// Runs the functions of `inner` in stream order, or the same arithmetic on the host if it is null.
+// Runs the functions of `inner` in stream order.
 class WalledMath : public ArenaMath {
  public:
-  WalledMath(const ArenaMath* inner, SharedStream stream)
+  WalledMath(const ArenaMath& inner, SharedStream stream)
       : inner_(inner), stream_(std::move(stream)) {}
 
   void Copy(std::byte* to, const std::byte* from, size_t bytes) const override {
-    stream_->Add([=, this] { inner_ ? inner_->Copy(to, from, bytes) : Move(to, from, bytes); });
+    stream_->Add([=, this] { inner_.Copy(to, from, bytes); });
   }
-  void Swap(float* a, float* b, int64_t n) const override {
-    stream_->Add(
-        [=, this] { inner_ ? inner_->Swap(a, b, n) : (void)std::swap_ranges(a, a + n, b); });
+  void Swap(std::byte* a, std::byte* b, size_t bytes) const override {
+    stream_->Add([=, this] { inner_.Swap(a, b, bytes); });
   }
-  void Add(float* to, const float* from, int64_t n) const override {
-    stream_->Add([=, this] {
-      if (inner_ != nullptr) return inner_->Add(to, from, n);
-      for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-    });
+  void CopyUnless(const bool* flag, std::byte* to, const std::byte* from,
+                  size_t bytes) const override {
+    stream_->Add([=, this] { inner_.CopyUnless(flag, to, from, bytes); });
   }
-  void CopyUnless(const bool* flag, float* to, const float* from, int64_t n) const override {
-    stream_->Add([=, this] {
-      if (inner_ != nullptr) return inner_->CopyUnless(flag, to, from, n);
-      if (!*flag) std::copy_n(from, n, to);
-    });
+  void Add(DType dtype, std::byte* to, const std::byte* from, int64_t count) const override {
+    stream_->Add([=, this] { inner_.Add(dtype, to, from, count); });
   }
-  void UpdateAverage(const bool* flag, float* to, const float* from, int64_t n,
-                     float rest) const override {
+  void Scale(DType dtype, std::byte* to, int64_t count, double factor) const override {
+    stream_->Add([=, this] { inner_.Scale(dtype, to, count, factor); });
+  }
+  void UpdateAverage(const bool* flag, DType dtype, std::byte* to, const std::byte* from,
+                     int64_t count, double one_minus_decay) const override {
     CAROLE_CHECK(!stream_->is_capturing(), "UpdateAverage() during a capture");
-    stream_->Add([=, this] {
-      if (inner_ != nullptr) return inner_->UpdateAverage(flag, to, from, n, rest);
-      for (int64_t i = 0; *flag && i < n; ++i)
-        to[i] = update_rules::MovingAverage(to[i], from[i], rest);
-    });
-  }
-  void Scale(float* to, int64_t n, float factor) const override {
-    stream_->Add([=, this] {
-      if (inner_ != nullptr) return inner_->Scale(to, n, factor);
-      for (int64_t i = 0; i < n; ++i) to[i] *= factor;
-    });
+    stream_->Add(
+        [=, this] { inner_.UpdateAverage(flag, dtype, to, from, count, one_minus_decay); });
   }
   std::vector<uint64_t> Hashes(const float* arena,
                                const std::vector<Segment>& ranges) const override {
-    std::vector<uint64_t> hashes(ranges.size());
-    stream_->Add([&] {
-      if (inner_ != nullptr) hashes = inner_->Hashes(arena, ranges);
-      for (size_t r = 0; inner_ == nullptr && r < ranges.size(); ++r) {
-        for (int64_t i = ranges[r].begin; i < ranges[r].end; ++i)
-          hashes[r] += HashOfValue(std::bit_cast<uint32_t>(arena[i]), i - ranges[r].begin);
-      }
-    });
+    std::vector<uint64_t> hashes;
+    stream_->Add([&] { hashes = inner_.Hashes(arena, ranges); });
     stream_->Drain();
     return hashes;
   }
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
-    return std::make_unique<WalledUpdater>(
-        inner_ != nullptr ? inner_->MakeUpdater(job) : host::MakeUpdater(job, 1), stream_);
+    return std::make_unique<WalledUpdater>(inner_.MakeUpdater(job), stream_);
   }
-
-  int device() const override { return 0; }
-  void* stream() const override { return stream_.get(); }
 
  private:
-  static void Move(std::byte* to, const std::byte* from, size_t bytes) {
-    std::copy_n(from, bytes, to);
-  }
+  const ArenaMath& inner_;
+  const SharedStream stream_;
+};
 
-  const ArenaMath* const inner_;
+// The uploads of a stream. Begin and end of reading must not be captured.
+class WalledUploads : public UploadQueue {
+ public:
+  explicit WalledUploads(SharedStream stream) : stream_(std::move(stream)) {}
+
+  void Copy(std::byte* device, const std::byte* host, size_t bytes) override {
+    stream_->Upload([=] { std::copy_n(host, bytes, device); });
+  }
+  void WaitOnHost() override { stream_->WaitForUploads(); }
+  void BeginReading() override { stream_->BeginReading(); }
+  void EndReading() override { stream_->EndReading(); }
+
+ private:
   const SharedStream stream_;
 };
 
@@ -356,7 +344,8 @@ class WalledBackend : public Backend {
   explicit WalledBackend(std::unique_ptr<Backend> inner, CopyTime copy_time = CopyTime::kLate)
       : inner_(std::move(inner)),
         stream_(std::make_shared<WalledStream>(copy_time)),
-        math_(inner_->arena_math(), stream_) {}
+        math_(inner_->arena_math(), stream_),
+        uploads_(stream_) {}
 
   std::string_view name() const override { return "walled"; }
   int threads() const override { return inner_->threads(); }
@@ -364,7 +353,8 @@ class WalledBackend : public Backend {
     inner_->SetPrecision(precision);
     activation_dtype_ = inner_->activation_dtype();
   }
-  bool on_host() const override { return false; }
+  bool has_own_memory() const override { return true; }
+  bool is_asynchronous() const override { return true; }
   bool Supports(const OpSpec& spec) const override { return inner_->Supports(spec); }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     return std::make_unique<WalledKernel>(inner_->MakeKernel(spec), stream_);
@@ -386,12 +376,10 @@ class WalledBackend : public Backend {
     CAROLE_CHECK(!stream_->is_capturing(), "MakeDownload() during a capture");
     return std::make_unique<WalledDownload>(stream_, bytes);
   }
-  void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
-    stream_->Upload([=] { std::copy_n(host, bytes, device); });
+  std::unique_ptr<InputBuffers> MakeInputBuffers(
+      const std::vector<std::span<std::byte>>& inputs) const override {
+    return MakeStagedInputs(*this, uploads_, AllocateOnHost, inputs);
   }
-  void WaitForUploads() const override { stream_->WaitForUploads(); }
-  void BeginReading() const override { stream_->BeginReading(); }
-  void EndReading() const override { stream_->EndReading(); }
   bool CanCapture() const override { return true; }
   std::unique_ptr<CapturedWork> Capture(const std::function<void()>& enqueue) const override {
     return stream_->Capture(enqueue);
@@ -402,7 +390,10 @@ class WalledBackend : public Backend {
     stream_->Add([this, context] { inner_->BeginRun(context); });
   }
   void Synchronize() const override { stream_->Drain(); }
-  const ArenaMath* arena_math() const override { return &math_; }
+  const ArenaMath& arena_math() const override { return math_; }
+  std::optional<GpuStream> gpu_stream() const override {
+    return GpuStream{.stream = stream_.get()};
+  }
 
   const SharedStream& stream() const { return stream_; }
 
@@ -412,6 +403,7 @@ class WalledBackend : public Backend {
   const std::unique_ptr<Backend> inner_;
   const SharedStream stream_;
   const WalledMath math_;
+  mutable WalledUploads uploads_;
 };
 
 }  // namespace carole::testing

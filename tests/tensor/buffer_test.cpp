@@ -45,9 +45,9 @@ TEST(Buffer, CanBeMoved) {
 
 TEST(Buffer, RejectsImpossibleSizes) {
   for (size_t bytes : {size_t{1} << 60, SIZE_MAX - 100, SIZE_MAX}) {
-    EXPECT_THAT([&] { Buffer{bytes}; },
-                ThrowsMessage<ConfigError>(AllOf(HasSubstr("[memory] buffer: cannot allocate"),
-                                                 HasSubstr("memory; use a smaller --batch_size"))));
+    EXPECT_THAT([&] { Buffer{bytes}; }, ThrowsMessage<ConfigError>(AllOf(
+                                            HasSubstr("[memory] buffer: cannot allocate"),
+                                            HasSubstr("memory; use a smaller \x1f$(batch_size)"))));
   }
   EXPECT_THAT([] { Buffer{size_t{1} << 60}; },
               ThrowsMessage<ConfigError>(HasSubstr("cannot allocate 1099511627776.0 MiB")));

@@ -20,7 +20,7 @@ struct RankTraining {
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
   train::StepOptions options = {.optimizer = "momentum"};
   // Lets the communicator reduce memory of the ranks' devices; empty for the host.
-  std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
+  std::function<void(FullCommunicator& communicator, const Backend& backend)> connect_devices;
   // Makes the net; `pixels` is the size of its images.
   std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
       [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
@@ -41,7 +41,7 @@ inline double RateAt(int64_t step) { return 0.05 / static_cast<double>(1 + step 
 
 inline TrainingOutcome Train(const RankTraining& t) {
   TrainingOutcome outcome;
-  RunRanks(t.num_ranks, [&](Communicator& c) {
+  RunRanks(t.num_ranks, [&](FullCommunicator& c) {
     const auto backend = t.backend(1);
     train::StepOptions options = t.options;
     if (t.connect_devices) options.connect_devices = [&] { t.connect_devices(c, *backend); };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -84,6 +85,9 @@ class FormulaSource : public io::BatchSource {
     bool endless = true;
     bool whole_bytes = false;   // round values so that each one is (byte - 128) / 128
     DType dtype = DType::kF32;  // kU8: the source returns these bytes instead
+    // If set, labels are soft: the class `label` has the probability 1 - mixed, (label + 3) % 10
+    // has `mixed`.
+    std::optional<float> mixed = {};
     // Batches of bad_rank, counted from 0: in bad_batches, pixel 5 is bad_pixel; in short_batches,
     // one record was skipped.
     std::set<int64_t> bad_batches = {}, short_batches = {};
@@ -97,6 +101,7 @@ class FormulaSource : public io::BatchSource {
       slot.images.resize(o_.dtype == DType::kU8 ? 0 : values);
       slot.pixels.resize(o_.dtype == DType::kU8 ? values : 0);
       slot.labels.resize(static_cast<size_t>(o_.local_batch));
+      slot.soft_labels.resize(o_.mixed ? static_cast<size_t>(10 * o_.local_batch) : 0);
     }
   }
 
@@ -116,6 +121,7 @@ class FormulaSource : public io::BatchSource {
     batch_.images = slot.images;
     batch_.pixels = slot.pixels;
     batch_.labels = slot.labels;
+    batch_.soft_labels = slot.soft_labels;
     batch_.first_sample = first;
     batch_.epoch = epoch_;
     position_ += batch_.global_valid;
@@ -134,6 +140,7 @@ class FormulaSource : public io::BatchSource {
     std::vector<float> images;
     std::vector<uint8_t> pixels;
     std::vector<int32_t> labels;
+    std::vector<float> soft_labels;
   };
 
   bool Contains(const std::set<int64_t>& batches) const {
@@ -152,7 +159,12 @@ class FormulaSource : public io::BatchSource {
         slot.images[at] = static_cast<float>(o_.whole_bytes ? (byte - 128) / 128.0 : image[i]);
       }
     }
-    slot.labels[row] = static_cast<int32_t>(sample * 7 % 10);
+    const int64_t label = sample * 7 % 10;
+    slot.labels[row] = static_cast<int32_t>(label);
+    if (!o_.mixed) return;
+    std::fill_n(slot.soft_labels.begin() + 10 * row, 10, 0.0f);
+    slot.soft_labels[10 * row + label] = 1 - *o_.mixed;
+    slot.soft_labels[10 * row + (label + 3) % 10] += *o_.mixed;
   }
 
   const Options o_;
@@ -164,7 +176,7 @@ class FormulaSource : public io::BatchSource {
 struct SmallStepOptions {
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
   // Lets the communicator reduce memory of the ranks' devices; empty for the host.
-  std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
+  std::function<void(FullCommunicator& communicator, const Backend& backend)> connect_devices;
   Precision precision = Precision::kFp32;
   int64_t rows = 4;  // per micro-batch
   bool batch_norm = false;
@@ -182,7 +194,7 @@ struct BackendHolder {
 // The training step of a small net with initial weights, and the backend that runs it.
 class SmallStep : public BackendHolder, public train::TrainStep {
  public:
-  SmallStep(Communicator& c, const train::StepOptions& step_options,
+  SmallStep(FullCommunicator& c, const train::StepOptions& step_options,
             const SmallStepOptions& options = {})
       : BackendHolder(options),
         TrainStep(SmallNet(options.rows, options.batch_norm, options.dtype).graph, *backend, c,
@@ -192,8 +204,8 @@ class SmallStep : public BackendHolder, public train::TrainStep {
 
  private:
   train::StepOptions Connected(train::StepOptions step_options, const SmallStepOptions& options,
-                               Communicator& c) const {
-    if (options.connect_devices && !backend->on_host())
+                               FullCommunicator& c) const {
+    if (options.connect_devices && backend->has_own_memory())
       step_options.connect_devices = [&c, this, connect = options.connect_devices] {
         connect(c, *backend);
       };

@@ -11,6 +11,7 @@
 #include "src/backend/cuda/runtime/graph_capture.h"
 #include "src/backend/cuda/runtime/status.h"
 #include "src/backend/cuda/runtime/uploads.h"
+#include "src/backend/staged_inputs.h"
 #include "src/core/check.h"
 #include "src/core/files/tuning_cache.h"
 
@@ -89,19 +90,19 @@ class CudaBackend : public Backend {
     if (activation_dtype_ != DType::kF32) return 150;
     return device_.tf32 ? 70 : 15;
   }
-  bool on_host() const override { return false; }
+  bool has_own_memory() const override { return true; }
+  bool is_asynchronous() const override { return true; }
 
-  bool Supports(const OpSpec& spec) const override { return FindMaker(spec, device_) != nullptr; }
+  bool Supports(const OpSpec& spec) const override { return FindKernel(spec, device_) != nullptr; }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    KernelMaker* maker = FindMaker(spec, device_);
-    CAROLE_CHECK(maker != nullptr, "cuda does not support {}", Name(spec.kind));
-    return maker(spec, device_);
+    const KernelRow* const row = FindKernel(spec, device_);
+    CAROLE_CHECK(row != nullptr, "cuda does not support {}", Name(spec.kind));
+    return row->make(spec, device_);
   }
 
   DeviceMemory Allocate(size_t bytes) const override {
     return AllocateDevice(bytes, device_.stream);
   }
-  DeviceMemory AllocateStaging(size_t bytes) const override { return AllocatePinned(bytes); }
   DeviceMemory AllocateShared(size_t bytes) const override { return AllocateManaged(bytes); }
 
   void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const override {
@@ -118,12 +119,10 @@ class CudaBackend : public Backend {
     return cuda::MakeDownload(device_.stream, AllocatePinned(bytes), bytes);
   }
 
-  void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
-    uploads_->Copy(device, host, bytes);
+  std::unique_ptr<InputBuffers> MakeInputBuffers(
+      const std::vector<std::span<std::byte>>& inputs) const override {
+    return MakeStagedInputs(*this, *uploads_, AllocatePinned, inputs);
   }
-  void WaitForUploads() const override { uploads_->WaitOnHost(); }
-  void BeginReading() const override { uploads_->BeginReading(); }
-  void EndReading() const override { uploads_->EndReading(); }
 
   bool CanCapture() const override { return true; }
   std::unique_ptr<CapturedWork> Capture(const std::function<void()>& enqueue) const override {
@@ -135,7 +134,12 @@ class CudaBackend : public Backend {
     Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
     return free > kReservedBytes ? free - kReservedBytes : 0;
   }
-  const ArenaMath* arena_math() const override { return arena_math_.get(); }
+  const ArenaMath& arena_math() const override { return *arena_math_; }
+  std::optional<GpuStream> gpu_stream() const override {
+    GpuStream gpu{.stream = device_.stream};
+    Check(cudaGetDevice(&gpu.device), "cudaGetDevice");
+    return gpu;
+  }
 
   void BeginRun(const RunContext& context) const override {
     WriteRunContext(device_, DeviceRunContext(context));

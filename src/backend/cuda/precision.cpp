@@ -1,39 +1,16 @@
 // Which data types the kernels support, and which precisions a GPU supports.
 #include "src/backend/cuda/convolution/convolution_task.h"
 #include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/ops/batch_norm.h"
 #include "src/core/error.h"
 
 namespace carole::cuda {
 namespace {
 
-bool Casts(DType from, DType to) {
-  return (IsNarrow(from) && to == DType::kF32) || (from == DType::kF32 && IsNarrow(to));
-}
-
-bool Reorders(const OpSpec& spec) {
-  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
-  return from == to || Casts(from, to);
-}
-
-bool CastsAll(const OpSpec& spec) {
-  if (spec.inputs.size() != spec.outputs.size()) return false;
-  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
-  for (size_t i = 0; i < spec.inputs.size(); ++i) {
-    const TensorSpec &x = spec.inputs[i], &y = spec.outputs[i];
-    if (x.dtype != from || y.dtype != to || x.layout != y.layout) return false;
-  }
-  return Casts(from, to);
-}
-
-bool Normalizes(const OpSpec& spec) {
-  const DType to = spec.outputs[0].dtype;
-  return spec.inputs[0].dtype == DType::kU8 && (to == DType::kF32 || IsNarrow(to));
-}
-
 // Whether this is the gradient of 16-bit filters that span the whole image, with sizes that tensor
 // cores accept: both dimensions of the filter matrix are multiples of kGrain.
 bool IsNarrowMatmulBackwardFilter(const OpSpec& spec) {
-  if (spec.kind != OpKind::kConv2dBackwardFilter || !IsNarrow(ElementType(spec))) return false;
+  if (spec.kind != op::kConv2dBackwardFilter || !IsNarrow(ElementType(spec))) return false;
   const Shape& w = spec.outputs[0].shape;
   constexpr int64_t kGrain = 8;  // 16 bytes
   return ConvolutionTask::Of(spec).SpansImage() && w[0] % kGrain == 0 &&
@@ -44,8 +21,8 @@ bool IsNarrowMatmulBackwardFilter(const OpSpec& spec) {
 // operands. If cuDNN gets padded channels, the gradient is fp32 instead: one pass of conv2d.cpp
 // removes these channels and casts.
 bool IsRoundedGradient(const OpSpec& spec) {
-  return spec.kind == OpKind::kConv2dBackwardFilter &&
-         spec.attributes_as<Conv2dAttributes>().groups == 1 &&
+  return spec.kind == op::kConv2dBackwardFilter &&
+         spec.attributes.as<Conv2dAttributes>().groups == 1 &&
          spec.inputs[0].shape[1] >= kNeverPaddedChannels &&
          spec.outputs[0].dtype == ElementType(spec) && !IsNarrowMatmulBackwardFilter(spec);
 }
@@ -57,7 +34,7 @@ bool IsMatmulBackwardFilterToFp32(const OpSpec& spec) {
 }
 
 bool IsMatmulToFp32(const OpSpec& spec) {
-  if (spec.kind != OpKind::kConv2d || IsPresent(spec.inputs, Conv2dIndices::kResidual) ||
+  if (spec.kind != op::kConv2d || IsPresent(spec.inputs, kPosition<Conv2dInputs>.residual) ||
       !IsNarrow(ElementType(spec)) || spec.outputs[0].dtype != DType::kF32)
     return false;
   const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape;
@@ -66,11 +43,15 @@ bool IsMatmulToFp32(const OpSpec& spec) {
 
 DType ElementType(const OpSpec& spec) { return spec.inputs[0].dtype; }
 
-bool SupportsTypes(const OpSpec& spec) {
-  if (spec.inputs.empty() || spec.outputs.empty()) return false;
-  if (spec.kind == OpKind::kReorder) return Reorders(spec);
-  if (spec.kind == OpKind::kCasts) return CastsAll(spec);
-  if (spec.kind == OpKind::kNormalize) return Normalizes(spec);
+bool IsCast(DType from, DType to) {
+  return (IsNarrow(from) && to == DType::kF32) || (from == DType::kF32 && IsNarrow(to));
+}
+
+const KernelRow* FindKernel(const OpSpec& spec, const Device& device) {
+  return carole::FindKernel(KernelFiles(), spec, device, SupportsTypes);
+}
+
+bool SupportsTypes(const OpSpec& spec, const Device&) {
   const DType type = ElementType(spec);
   if (type != DType::kF32 && !IsNarrow(type)) return false;
   const auto fits = [&](const TensorSpec& t, bool is_activation) {
@@ -94,9 +75,9 @@ void RequirePrecision(Precision precision, int capability, std::string_view gpu)
   if (capability >= wanted) return;
   throw ConfigError(fmt::format(
       "[precision] {}: not supported by this GPU ({}): got compute capability {}.{}, want {}.{} or "
-      "higher; use --precision={}",
+      "higher; use {}",
       Name(precision), gpu, capability / 10, capability % 10, wanted / 10, wanted % 10,
-      precision != Precision::kFp16 && capability >= 70 ? "fp16" : "fp32"));
+      Option("precision", precision != Precision::kFp16 && capability >= 70 ? "fp16" : "fp32")));
 }
 
 }  // namespace carole::cuda

@@ -1,4 +1,5 @@
-// Vector code for arenas in host memory: an update rule applied to a range, and sums of squares.
+// Vector code for ranges of arenas in host memory. Each function runs on the caller's thread. The
+// CPU and its vector width change no bit of the results.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,9 @@ struct ArenaRange {
   T* slots[kMaxSlots] = {};
   int64_t count = 0;
   double gradient_scale = 1;
-  double weight_decay = 0;  // the rule gets the gradient gradient_scale * g + weight_decay * w
+  // The rule gets the gradient gradient_scale * g + weight_decay * w. It is 0 for rules that decay
+  // the weights themselves.
+  double weight_decay = 0;
 };
 
 // Applies a rule to a range: writes weights and slots. If weight_decay is not 0, it returns the sum
@@ -23,15 +26,31 @@ struct ArenaRange {
 // CPU or its vector width. Denormal numbers are treated as 0.
 template <typename T>
 using UpdateFunction = double (*)(const ArenaRange<T>& elements,
-                                  const UpdateCoefficients& coefficients);
+                                  const UpdateCoefficients& coefficients,
+                                  const OptimizerOptions& options);
 
-// Returns the function of a rule, compiled for this CPU. T is float or double.
+// Returns the function of a rule (VisitRule()), compiled for this CPU. T is float or double.
 template <typename T>
-UpdateFunction<T> FindUpdate(UpdateRule rule);
+UpdateFunction<T> FindUpdate(int rule);
+
+// Returns a function that updates the slots of a range (of at most UpdateBlock::kElements) with
+// Rule::Direction() and returns the sum of squares of its results. The order of this sum does not
+// depend on the CPU. Null if the rule has no Direction().
+template <typename T>
+UpdateFunction<T> FindDirection(int rule);
 
 // Returns the sum of squares of `count` values. It is added in double, in an order that does not
 // depend on the CPU. It is finite exactly if all values are finite.
 double SumOfSquares(const float* values, int64_t count);
 double SumOfSquares(const double* values, int64_t count);
+
+// The functions of ArenaMath (src/backend/arena_math.h) for one range. T is float or double.
+template <typename T>
+void AddTo(T* to, const T* from, int64_t count);
+template <typename T>
+void ScaleBy(T factor, T* to, int64_t count);
+template <typename T>
+void MoveAverage(T one_minus_decay, T* to, const T* from, int64_t count);
+uint64_t SumOfHashes(const float* values, int64_t count);
 
 }  // namespace carole::host

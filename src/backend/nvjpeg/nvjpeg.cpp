@@ -16,8 +16,10 @@ namespace carole::gpu_jpeg {
 namespace {
 
 constexpr const char* kTag = "io.nvjpeg";
-constexpr const char* kOrUseCpu = "or use --jpeg_decoder=cpu";
-constexpr const char* kUseCpu = "use --jpeg_decoder=cpu to decode without the GPU";
+std::string OrUseCpu() { return "or use " + Option("jpeg_decoder", "cpu"); }
+std::string UseCpu() {
+  return "use " + Option("jpeg_decoder", "cpu") + " to decode without the GPU";
+}
 // The smallest size of a buffer, which is enough for most photos. To enlarge a buffer is slow: it
 // has to be freed first, and that waits for all work on the GPU, including training.
 constexpr size_t kMinBufferBytes = 4 << 20;
@@ -31,7 +33,7 @@ void* LoadLibrary(const std::vector<std::string>& names, const char* hint) {
     if (problem.empty()) problem = dlerror();
   }
   throw ConfigError(fmt::format("[io.nvjpeg] {}: cannot be loaded: {}; {}, {}", names[0], problem,
-                                hint, kOrUseCpu));
+                                hint, OrUseCpu()));
 }
 
 // Sets `function` to the library's function of this name. Throws ConfigError if there is none.
@@ -40,7 +42,7 @@ void LoadSymbol(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, name));
   if (function != nullptr) return;
   throw ConfigError(fmt::format("[io.nvjpeg] {}: missing in the library: want version 12 or 13; {}",
-                                name, kOrUseCpu));
+                                name, OrUseCpu()));
 }
 
 // The functions of the CUDA driver.
@@ -75,10 +77,12 @@ struct Driver {
   }
   void Check(driver::Result result, const char* call) const {
     if (result == driver::kSuccess) return;
-    throw DeviceError(fmt::format("[io.nvjpeg] {}: {}{}", call, Name(result),
-                                  result == driver::kOutOfMemory
-                                      ? "; use a smaller --batch_size, or --jpeg_decoder=cpu"
-                                      : ""));
+    throw DeviceError(
+        fmt::format("[io.nvjpeg] {}: {}{}", call, Name(result),
+                    result == driver::kOutOfMemory
+                        ? fmt::format("; use a smaller {}, or {}", Option("batch_size"),
+                                      Option("jpeg_decoder", "cpu"))
+                        : ""));
   }
 
   driver::Init* init;
@@ -161,7 +165,7 @@ class NvJpeg::Impl {
           fmt::format("[io.nvjpeg] nvjpegCreateEx: status {}: this version of nvJPEG does not work "
                       "with this GPU "
                       "or its driver; use another version, {}",
-                      static_cast<int>(status), kOrUseCpu));
+                      static_cast<int>(status), OrUseCpu()));
     }
     // If nvJPEG refuses these sizes, its memory grows in smaller steps; that is no error.
     library.set_device_padding(kMinBufferBytes, handle_);
@@ -185,8 +189,8 @@ class NvJpeg::Impl {
     if (warned_of_memory_.test_and_set()) return;
     LogWarning(kTag,
                "{}: out of GPU memory: JPEGs that do not fit are decoded on the CPU; use a smaller "
-               "--batch_size, {}",
-               call, kOrUseCpu);
+               "{}, {}",
+               call, Option("batch_size"), OrUseCpu());
   }
   void WarnOfStatus(const char* call, nvjpeg::Status status) const {
     if (warned_of_status_.test_and_set()) return;
@@ -210,7 +214,7 @@ class NvJpeg::Impl {
           kTag,
           "nvjpegCreateEx: status {}: chroma cannot be interpolated and is repeated instead, "
           "so pixels differ more from those of the CPU decoder; use nvJPEG 12.1 or later, {}",
-          static_cast<int>(status), kOrUseCpu);
+          static_cast<int>(status), OrUseCpu());
     }
     return plain;
   }
@@ -219,7 +223,7 @@ class NvJpeg::Impl {
     if (result == driver::kSuccess) return;
     throw ConfigError(
         fmt::format("[io.nvjpeg] {}: no GPU to decode on: {}; use a machine with a GPU, {}", call,
-                    driver.Name(result), kOrUseCpu));
+                    driver.Name(result), OrUseCpu()));
   }
 
   driver::Device device_ = 0;
@@ -245,7 +249,7 @@ class NvJpeg::Decoder : public io::ImageDecoder {
     const nvjpeg::Status status = shared_.library.state_create(shared_.handle(), &state_);
     if (status != nvjpeg::kSuccess) {
       throw DeviceError(fmt::format("[io.nvjpeg] nvjpegJpegStateCreate: status {}; {}",
-                                    static_cast<int>(status), kUseCpu));
+                                    static_cast<int>(status), UseCpu()));
     }
   }
   Decoder(const Decoder&) = delete;
@@ -300,7 +304,7 @@ class NvJpeg::Decoder : public io::ImageDecoder {
     if (const driver::Result result = driver().stream_synchronize(stream_);
         result != driver::kSuccess) {
       throw DeviceError(fmt::format("[io.nvjpeg] {}: status {}, cuStreamSynchronize: {}; {}", call,
-                                    static_cast<int>(status), driver().Name(result), kUseCpu));
+                                    static_cast<int>(status), driver().Name(result), UseCpu()));
     }
     if (status == nvjpeg::kAllocatorFailure) {
       shared_.WarnOfMemory(call);

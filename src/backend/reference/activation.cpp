@@ -1,7 +1,9 @@
 // ReLU and hard activations, and their gradients.
 #include <algorithm>
 
-#include "src/backend/reference/bias.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/relu.h"
+#include "src/backend/reference/math/bias.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -9,7 +11,7 @@ namespace {
 
 template <typename T>
 T Top(const OpSpec& spec) {
-  return static_cast<T>(ReluUpperBound(spec.attributes_as<ReluAttributes>().ceiling));
+  return static_cast<T>(ReluUpperBound(spec.attributes.as<ReluAttributes>().ceiling));
 }
 
 template <typename T>
@@ -38,7 +40,7 @@ class ReluBackward : public ElementwiseKernel {
     const T top = Top<T>(spec_);
     ForElements(threads_, in_shape(0).size(),
                 [&](int64_t i) { dx[i] = y[i] > T{0} && y[i] < top ? dy[i] : T{0}; });
-    if (T* db = out<T>(ReluBackwardIndices::kDb)) {
+    if (T* db = out<T>(kPosition<ReluBackwardOutputs>.db)) {
       const int64_t channels = out_shape(1)[0];
       ColumnSums(threads_, dx, in_shape(0).size() / channels, channels, db);
     }
@@ -46,12 +48,12 @@ class ReluBackward : public ElementwiseKernel {
 };
 
 template <typename T>
-class Activation : public ElementwiseKernel {
+class HardActivation : public ElementwiseKernel {
  public:
   using ElementwiseKernel::ElementwiseKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<HardActivationAttributes>();
+    const auto& a = spec_.attributes.as<HardActivationAttributes>();
     const T factor = static_cast<T>(a.factor());
     const T* x = in<T>(0);
     T* y = out<T>(0);
@@ -63,12 +65,12 @@ class Activation : public ElementwiseKernel {
 };
 
 template <typename T>
-class ActivationBackward : public ElementwiseKernel {
+class HardActivationBackward : public ElementwiseKernel {
  public:
   using ElementwiseKernel::ElementwiseKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<HardActivationAttributes>();
+    const auto& a = spec_.attributes.as<HardActivationAttributes>();
     const T factor = static_cast<T>(a.factor());
     const T* dy = in<T>(0);
     const T* x = in<T>(1);
@@ -82,19 +84,15 @@ class ActivationBackward : public ElementwiseKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kRelu, .make = MakeTyped<Relu>},
+    {.kind = op::kReluBackward, .make = MakeTyped<ReluBackward>},
+    {.kind = op::kHardActivation, .make = MakeTyped<HardActivation>},
+    {.kind = op::kHardActivationBackward, .make = MakeTyped<HardActivationBackward>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeRelu(const OpSpec& spec, int threads) {
-  return MakeTyped<Relu>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeReluBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<ReluBackward>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, int threads) {
-  return MakeTyped<Activation>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeActivationBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<ActivationBackward>(spec, threads);
-}
+KernelRows ActivationKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -1,4 +1,6 @@
 // Sums of activations.
+#include "src/backend/ops/add.h"
+
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -25,10 +27,12 @@ class Add : public ElementwiseKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kAdd, .make = MakeTyped<Add>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeAdd(const OpSpec& spec, int threads) {
-  return MakeTyped<Add>(spec, threads);
-}
+KernelRows AddKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -1,16 +1,21 @@
 // Batch normalization over the pixels of all images. x is a matrix (pixels, C) in memory.
 // Statistics and sums are accumulated in double, for one block of channels at a time.
+#include "src/backend/ops/batch_norm.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "src/backend/batch_moments.h"
+#include "src/backend/ops/relu.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
 namespace {
 
-using Forward = BatchNormIndices;
-using Backward = BatchNormBackwardIndices;
+constexpr auto kForwardIn = kPosition<BatchNormInputs>;
+constexpr auto kForwardOut = kPosition<BatchNormOutputs>;
+constexpr auto kBackIn = kPosition<BatchNormBackwardInputs>;
+constexpr auto kBackOut = kPosition<BatchNormBackwardOutputs>;
 
 // The size of x (N,C,H,W) or (N,C) as a matrix (pixels, C), and how many pixels are in valid rows.
 struct Pixels {
@@ -54,11 +59,11 @@ class BatchNorm : public ReferenceKernel {
  public:
   BatchNorm(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        a_(spec.attributes_as<BatchNormAttributes>()),
-        sums_memory_(ChannelSums::Size(spec.inputs[Forward::kX].shape[1])) {}
+        a_(spec.attributes.as<BatchNormAttributes>()),
+        sums_memory_(ChannelSums::Size(spec.inputs[kForwardIn.x].shape[1])) {}
 
   void Run(const RunContext& context) override {
-    const Pixels pixels(in_shape(Forward::kX), context.valid_rows);
+    const Pixels pixels(in_shape(kForwardIn.x), context.valid_rows);
     const ChannelSums moments(sums_memory_.data(), pixels.channels);
     if (a_.training) {
       ForRanges(threads_, pixels.channels, kChannelGrain,
@@ -69,9 +74,9 @@ class BatchNorm : public ReferenceKernel {
     ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       double mean[kChannelGrain], variance[kChannelGrain];
       for (int64_t c = begin; c < end; ++c) {
-        mean[c - begin] = a_.training ? moments.first(c) : double{in<T>(Forward::kMovingMean)[c]};
+        mean[c - begin] = a_.training ? moments.first(c) : double{in<T>(kForwardIn.moving_mean)[c]};
         variance[c - begin] = a_.training ? moments.second(c) / moments.count()
-                                          : double{in<T>(Forward::kMovingVariance)[c]};
+                                          : double{in<T>(kForwardIn.moving_variance)[c]};
       }
       Apply(pixels, begin, end, mean, variance);
       if (a_.training) UpdateMoving(begin, end, moments);
@@ -81,7 +86,7 @@ class BatchNorm : public ReferenceKernel {
  private:
   void Statistics(const Pixels& pixels, int64_t begin, int64_t end,
                   const ChannelSums& moments) const {
-    const T* x = in<T>(Forward::kX);
+    const T* x = in<T>(kForwardIn.x);
     double mean[kChannelGrain] = {}, m2[kChannelGrain] = {};
     for (int64_t i = 0; i < pixels.valid; ++i) {
       for (int64_t c = begin; c < end; ++c) mean[c - begin] += x[i * pixels.channels + c];
@@ -101,8 +106,8 @@ class BatchNorm : public ReferenceKernel {
   }
 
   void UpdateMoving(int64_t begin, int64_t end, const ChannelSums& moments) const {
-    T* moving_mean = in<T>(Forward::kMovingMean);
-    T* moving_variance = in<T>(Forward::kMovingVariance);
+    T* moving_mean = in<T>(kForwardIn.moving_mean);
+    T* moving_variance = in<T>(kForwardIn.moving_variance);
     const double n = moments.count(), unbiased = n > 1 ? n / (n - 1) : 1.0;
     const auto move = [&](T& moving, double batch) {
       moving = static_cast<T>(moving + (1 - a_.decay) * (batch - moving));
@@ -117,21 +122,21 @@ class BatchNorm : public ReferenceKernel {
   void Apply(const Pixels& pixels, int64_t begin, int64_t end, double* mean,
              const double* variance) const {
     double scale[kChannelGrain], beta[kChannelGrain];
-    T* mean_out = out<T>(Forward::kMean);
-    T* rstd_out = out<T>(Forward::kRstd);
+    T* mean_out = out<T>(kForwardOut.mean);
+    T* rstd_out = out<T>(kForwardOut.rstd);
     for (int64_t c = begin; c < end; ++c) {
       const int64_t i = c - begin;
       mean[i] = static_cast<T>(mean[i]);
       const T rstd = static_cast<T>(1 / std::sqrt(variance[i] + a_.epsilon));
-      scale[i] = double{ValueOr(in<T>(Forward::kGamma), c, 1)} * rstd;
-      beta[i] = ValueOr(in<T>(Forward::kBeta), c, 0);
+      scale[i] = double{ValueOr(in<T>(kForwardIn.gamma), c, 1)} * rstd;
+      beta[i] = ValueOr(in<T>(kForwardIn.beta), c, 0);
       if (mean_out != nullptr) mean_out[c] = static_cast<T>(mean[i]);
       if (rstd_out != nullptr) rstd_out[c] = rstd;
     }
-    const T* x = in<T>(Forward::kX);
-    const T* residual = in<T>(Forward::kResidual);
-    T* y = out<T>(Forward::kY);
-    uint8_t* relu_bitmask = out<uint8_t>(Forward::kReluBitmask);
+    const T* x = in<T>(kForwardIn.x);
+    const T* residual = in<T>(kForwardIn.residual);
+    T* y = out<T>(kForwardOut.y);
+    uint8_t* relu_bitmask = out<uint8_t>(kForwardOut.relu_bitmask);
     const T top = static_cast<T>(ReluUpperBound(a_.ceiling));
     for (int64_t i = 0; i < pixels.all; ++i) {
       for (int64_t c = begin; c < end; ++c) {
@@ -153,11 +158,11 @@ class BatchNormBackward : public ReferenceKernel {
  public:
   BatchNormBackward(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        a_(spec.attributes_as<BatchNormAttributes>()),
-        sums_memory_(ChannelSums::Size(spec.inputs[Backward::kX].shape[1])) {}
+        a_(spec.attributes.as<BatchNormAttributes>()),
+        sums_memory_(ChannelSums::Size(spec.inputs[kBackIn.x].shape[1])) {}
 
   void Run(const RunContext& context) override {
-    const Pixels pixels(in_shape(Backward::kX), context.valid_rows);
+    const Pixels pixels(in_shape(kBackIn.x), context.valid_rows);
     const ChannelSums sums(sums_memory_.data(), pixels.channels);
     ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       SumChannels(pixels, MakeBlock(begin, end), sums);
@@ -178,10 +183,10 @@ class BatchNormBackward : public ReferenceKernel {
   Block MakeBlock(int64_t begin, int64_t end) const {
     Block block{.begin = begin, .end = end};
     for (int64_t c = begin; c < end; ++c) {
-      block.mean[c - begin] = in<T>(Backward::kMean)[c];
-      block.rstd[c - begin] = in<T>(Backward::kRstd)[c];
-      block.gamma[c - begin] = ValueOr(in<T>(Backward::kGamma), c, 1);
-      block.beta[c - begin] = ValueOr(in<T>(Backward::kBeta), c, 0);
+      block.mean[c - begin] = in<T>(kBackIn.mean)[c];
+      block.rstd[c - begin] = in<T>(kBackIn.rstd)[c];
+      block.gamma[c - begin] = ValueOr(in<T>(kBackIn.gamma), c, 1);
+      block.beta[c - begin] = ValueOr(in<T>(kBackIn.beta), c, 0);
     }
     return block;
   }
@@ -190,8 +195,8 @@ class BatchNormBackward : public ReferenceKernel {
   void SumChannels(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     Mask(pixels, block);
     Sum(pixels, block, sums);
-    T* dgamma = out<T>(Backward::kDgamma);
-    T* dbeta = out<T>(Backward::kDbeta);
+    T* dgamma = out<T>(kBackOut.dgamma);
+    T* dbeta = out<T>(kBackOut.dbeta);
     for (int64_t c = block.begin; c < block.end; ++c) {
       if (dgamma != nullptr) dgamma[c] = static_cast<T>(sums.second(c));
       if (dbeta != nullptr) dbeta[c] = static_cast<T>(sums.first(c));
@@ -207,15 +212,15 @@ class BatchNormBackward : public ReferenceKernel {
     }
   }
 
-  // Writes the masked gradient g (op.h: BatchNormAttributes) to dx, and to dresidual if it is
+  // Writes the masked gradient g (BatchNormAttributes) to dx, and to dresidual if it is
   // present.
   void Mask(const Pixels& pixels, const Block& block) const {
-    const T* dy = in<T>(Backward::kDy);
-    const T* x = in<T>(Backward::kX);
-    const T* y = in<T>(Backward::kY);
-    const uint8_t* relu_bitmask = in<uint8_t>(Backward::kReluBitmask);
-    const T* dy2 = in<T>(Backward::kDy2);
-    const int64_t c = pixels.channels, dy_channels = in_shape(Backward::kDy)[1];
+    const T* dy = in<T>(kBackIn.dy);
+    const T* x = in<T>(kBackIn.x);
+    const T* y = in<T>(kBackIn.y);
+    const uint8_t* relu_bitmask = in<uint8_t>(kBackIn.relu_bitmask);
+    const T* dy2 = in<T>(kBackIn.dy2);
+    const int64_t c = pixels.channels, dy_channels = in_shape(kBackIn.dy)[1];
     const int64_t dy_begin = a_.dy_begin;
     const auto unmasked = [=](int64_t i) {
       const T first = dy[i / c * dy_channels + dy_begin + i % c];
@@ -223,7 +228,7 @@ class BatchNormBackward : public ReferenceKernel {
     };
     const T top = static_cast<T>(ReluUpperBound(a_.ceiling));
     const auto passes = [=](T result) { return result > T{0} && result < top; };
-    T* g = out<T>(Backward::kDx);
+    T* g = out<T>(kBackOut.dx);
     if (!a_.relu) {
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = unmasked(i); });
     } else if (relu_bitmask != nullptr) {
@@ -241,14 +246,14 @@ class BatchNormBackward : public ReferenceKernel {
         g[i] = passes(result) ? unmasked(i) : T{0};
       });
     }
-    if (T* dresidual = out<T>(Backward::kDresidual)) {
+    if (T* dresidual = out<T>(kBackOut.dresidual)) {
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { dresidual[i] = g[i]; });
     }
   }
 
   void Sum(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
-    const T* x = in<T>(Backward::kX);
-    const T* g = out<T>(Backward::kDx);
+    const T* x = in<T>(kBackIn.x);
+    const T* g = out<T>(kBackOut.dx);
     double dgamma[kChannelGrain] = {}, dbeta[kChannelGrain] = {};
     ForElements(pixels, pixels.valid, block, [&](int64_t i, int64_t c) {
       dbeta[c] += g[i];
@@ -263,9 +268,9 @@ class BatchNormBackward : public ReferenceKernel {
   // Computes dx. Invalid rows had no part in the statistics, so their dx is gamma * rstd * g. It is
   // 0 if dy is 0, and adds nothing to the gradients of earlier layers.
   void Apply(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
-    const T* x = in<T>(Backward::kX);
-    const T* addend = in<T>(Backward::kAddend);
-    T* dx = out<T>(Backward::kDx);
+    const T* x = in<T>(kBackIn.x);
+    const T* addend = in<T>(kBackIn.addend);
+    T* dx = out<T>(kBackOut.dx);
     const double n = sums.count();
     double scale[kChannelGrain], shift[kChannelGrain], slope[kChannelGrain];
     for (int64_t c = 0; c < block.end - block.begin; ++c) {
@@ -291,13 +296,17 @@ class BatchNormBackward : public ReferenceKernel {
   mutable std::vector<double> sums_memory_;
 };
 
+bool IsTraining(const OpSpec& spec, int threads) {
+  return SupportsTypes(spec, threads) && spec.attributes.as<BatchNormAttributes>().training;
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kBatchNorm, .make = MakeTyped<BatchNorm>},
+    {.kind = op::kBatchNormBackward, .make = MakeTyped<BatchNormBackward>, .supports = IsTraining},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads) {
-  return MakeTyped<BatchNorm>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<BatchNormBackward>(spec, threads);
-}
+KernelRows BatchNormKernels() { return kRows; }
 
 }  // namespace carole::reference

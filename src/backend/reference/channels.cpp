@@ -2,6 +2,7 @@
 // pixel are adjacent.
 #include <algorithm>
 
+#include "src/backend/ops/concat.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -40,7 +41,7 @@ template <typename T>
 class Slice : public ReferenceKernel {
  public:
   Slice(const OpSpec& spec, int threads)
-      : ReferenceKernel(spec, threads), begin_(spec.attributes_as<SliceAttributes>().begin) {
+      : ReferenceKernel(spec, threads), begin_(spec.attributes.as<SliceAttributes>().begin) {
     CAROLE_CHECK(begin_ >= 0 && begin_ + out_shape(0)[1] <= in_shape(0)[1],
                  "a slice of {} channels at {} of {}", out_shape(0)[1], begin_,
                  in_shape(0).ToString());
@@ -55,13 +56,13 @@ class Slice : public ReferenceKernel {
   const int64_t begin_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConcat, .make = MakeTyped<Concat>},
+    {.kind = op::kSlice, .make = MakeTyped<Slice>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeConcat(const OpSpec& spec, int threads) {
-  return MakeTyped<Concat>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeSlice(const OpSpec& spec, int threads) {
-  return MakeTyped<Slice>(spec, threads);
-}
+KernelRows ChannelsKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "src/backend/conv2d_geometry.h"
-#include "src/backend/reference/bias.h"
-#include "src/backend/reference/gemm.h"
+#include "src/backend/reference/math/bias.h"
+#include "src/backend/reference/math/gemm.h"
 #include "src/backend/reference/reference.h"
 #include "src/tensor/buffer.h"
 
@@ -156,7 +156,7 @@ class Conv2d : public Conv2dBase<T> {
   Conv2d(const OpSpec& spec, int threads)
       : Conv2dBase<T>(spec, threads,
                       {spec.inputs[0].shape, spec.inputs[1].shape, spec.outputs[0].shape,
-                       spec.attributes_as<Conv2dAttributes>()}) {
+                       spec.attributes.as<Conv2dAttributes>()}) {
     this->input_layouts_[1] = Layout::Filter();
     this->ReserveWorkspace(this->patches_.depth(), this->g_.group_k());
   }
@@ -182,7 +182,7 @@ class Conv2dBackwardData : public Conv2dBase<T> {
   Conv2dBackwardData(const OpSpec& spec, int threads)
       : Conv2dBase<T>(spec, threads,
                       {spec.outputs[0].shape, spec.inputs[1].shape, spec.inputs[0].shape,
-                       spec.attributes_as<Conv2dAttributes>()}) {
+                       spec.attributes.as<Conv2dAttributes>()}) {
     this->input_layouts_[1] = Layout::Filter();
     this->ReserveWorkspace(this->g_.group_k(), this->patches_.depth());
   }
@@ -204,9 +204,9 @@ class Conv2dBackwardData : public Conv2dBase<T> {
                this->Filter(w, group).Transposed(), to, stride, false, this->gemm_memory());
       if (!g.IsPointwise()) this->patches_.Scatter(this->threads_, to, group, begin, end, dx);
     });
-    if (const T* y = this->template in<T>(Conv2dBackwardDataIndices::kReluY))
+    if (const T* y = this->template in<T>(kPosition<Conv2dBackwardDataInputs>.relu_y))
       MaskByRelu(y, this->out_shape(0).size(), dx);
-    if (T* db = this->template out<T>(Conv2dBackwardDataIndices::kDb))
+    if (T* db = this->template out<T>(kPosition<Conv2dBackwardDataOutputs>.db))
       ColumnSums(this->threads_, dx, g.n * g.h * g.w, g.c, db);
   }
 };
@@ -217,7 +217,7 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   Conv2dBackwardFilter(const OpSpec& spec, int threads)
       : Conv2dBase<T>(spec, threads,
                       {spec.inputs[0].shape, spec.outputs[0].shape, spec.inputs[1].shape,
-                       spec.attributes_as<Conv2dAttributes>()}) {
+                       spec.attributes.as<Conv2dAttributes>()}) {
     this->output_layouts_[0] = Layout::Filter();
     this->ReserveWorkspace(this->patches_.block_rows() * this->g_.q, this->g_.group_k());
   }
@@ -225,11 +225,11 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   void Run(const RunContext&) override {
     const Conv2dGeometry& g = this->g_;
     const T* x = this->template in<T>(0);
-    const T* dy = this->template in<T>(FilterGradientIndices::kDy);
+    const T* dy = this->template in<T>(kPosition<FilterGradientInputs>.dy);
     std::vector<T> masked;
-    if (const T* y = this->template in<T>(FilterGradientIndices::kReluY)) {
-      masked.assign(dy, dy + this->in_shape(FilterGradientIndices::kDy).size());
-      MaskByRelu(y, this->in_shape(FilterGradientIndices::kDy).size(), masked.data());
+    if (const T* y = this->template in<T>(kPosition<FilterGradientInputs>.relu_y)) {
+      masked.assign(dy, dy + this->in_shape(kPosition<FilterGradientInputs>.dy).size());
+      MaskByRelu(y, this->in_shape(kPosition<FilterGradientInputs>.dy).size(), masked.data());
       dy = masked.data();
     }
     T* dw = this->template out<T>(0);
@@ -244,34 +244,14 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   }
 };
 
-// Whether the convolution with these x, w and y is depthwise.
-bool IsDepthwise(const OpSpec& spec, const TensorSpec& x, const TensorSpec& w,
-                 const TensorSpec& y) {
-  return Conv2dGeometry(x.shape, w.shape, y.shape, spec.attributes_as<Conv2dAttributes>())
-      .IsDepthwise();
-}
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d, .make = MakeTyped<Conv2d>},
+    {.kind = op::kConv2dBackwardData, .make = MakeTyped<Conv2dBackwardData>},
+    {.kind = op::kConv2dBackwardFilter, .make = MakeTyped<Conv2dBackwardFilter>},
+};
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads) {
-  if (IsDepthwise(spec, spec.inputs[0], spec.inputs[1], spec.outputs[0])) {
-    return MakeDepthwise(spec, threads);
-  }
-  return MakeTyped<Conv2d>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) {
-  if (!HasReluYInput(spec) && IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
-    return MakeDepthwiseBackwardData(spec, threads);
-  }
-  return MakeTyped<Conv2dBackwardData>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
-  if (!HasReluYInput(spec) && IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
-    return MakeDepthwiseBackwardFilter(spec, threads);
-  }
-  return MakeTyped<Conv2dBackwardFilter>(spec, threads);
-}
+KernelRows Conv2dKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "src/backend/conv2d_geometry.h"
-#include "src/backend/reference/bias.h"
+#include "src/backend/reference/math/bias.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -37,7 +37,7 @@ class Depthwise : public ReferenceKernel {
  public:
   Depthwise(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        g_(in_shape(0), in_shape(1), out_shape(0), spec.attributes_as<Conv2dAttributes>()) {
+        g_(in_shape(0), in_shape(1), out_shape(0), spec.attributes.as<Conv2dAttributes>()) {
     input_layouts_[1] = Layout::Filter();
   }
 
@@ -73,7 +73,7 @@ class DepthwiseBackwardData : public ReferenceKernel {
  public:
   DepthwiseBackwardData(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        g_(out_shape(0), in_shape(1), in_shape(0), spec.attributes_as<Conv2dAttributes>()) {
+        g_(out_shape(0), in_shape(1), in_shape(0), spec.attributes.as<Conv2dAttributes>()) {
     input_layouts_[1] = Layout::Filter();
   }
 
@@ -109,7 +109,7 @@ class DepthwiseBackwardFilter : public ReferenceKernel {
  public:
   DepthwiseBackwardFilter(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        g_(in_shape(0), out_shape(0), in_shape(1), spec.attributes_as<Conv2dAttributes>()) {
+        g_(in_shape(0), out_shape(0), in_shape(1), spec.attributes.as<Conv2dAttributes>()) {
     output_layouts_[0] = Layout::Filter();
     workspace_bytes_ = sizeof(double) * g_.taps() * g_.k;
   }
@@ -143,16 +143,38 @@ class DepthwiseBackwardFilter : public ReferenceKernel {
   const Conv2dGeometry g_;
 };
 
+bool HasDepthwiseShapes(const OpSpec& spec, const TensorSpec& x, const TensorSpec& w,
+                        const TensorSpec& y) {
+  const auto& a = spec.attributes.as<Conv2dAttributes>();
+  return !HasReluYInput(spec) && Conv2dGeometry(x.shape, w.shape, y.shape, a).IsDepthwise();
+}
+bool IsDepthwise(const OpSpec& spec, int threads) {
+  return SupportsTypes(spec, threads) &&
+         HasDepthwiseShapes(spec, spec.inputs[0], spec.inputs[1], spec.outputs[0]);
+}
+bool IsDepthwiseBackwardData(const OpSpec& spec, int threads) {
+  return SupportsTypes(spec, threads) &&
+         HasDepthwiseShapes(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0]);
+}
+bool IsDepthwiseBackwardFilter(const OpSpec& spec, int threads) {
+  return SupportsTypes(spec, threads) &&
+         HasDepthwiseShapes(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1]);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d, .make = MakeTyped<Depthwise>, .supports = IsDepthwise, .priority = 1},
+    {.kind = op::kConv2dBackwardData,
+     .make = MakeTyped<DepthwiseBackwardData>,
+     .supports = IsDepthwiseBackwardData,
+     .priority = 1},
+    {.kind = op::kConv2dBackwardFilter,
+     .make = MakeTyped<DepthwiseBackwardFilter>,
+     .supports = IsDepthwiseBackwardFilter,
+     .priority = 1},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeDepthwise(const OpSpec& spec, int threads) {
-  return MakeTyped<Depthwise>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeDepthwiseBackwardData(const OpSpec& spec, int threads) {
-  return MakeTyped<DepthwiseBackwardData>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, int threads) {
-  return MakeTyped<DepthwiseBackwardFilter>(spec, threads);
-}
+KernelRows DepthwiseKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -9,7 +9,7 @@ template <typename T>
 class Dropout : public ElementwiseKernel {
  public:
   Dropout(const OpSpec& spec, int threads)
-      : ElementwiseKernel(spec, threads), a_(spec.attributes_as<DropoutAttributes>()) {
+      : ElementwiseKernel(spec, threads), a_(spec.attributes.as<DropoutAttributes>()) {
     CAROLE_CHECK(a_.keep > 0 && a_.keep <= 1, "dropout keeps elements with probability {}",
                  a_.keep);
   }
@@ -29,10 +29,13 @@ class Dropout : public ElementwiseKernel {
   const DropoutAttributes a_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kDropout, .make = MakeTyped<Dropout>},
+    {.kind = op::kDropoutBackward, .make = MakeTyped<Dropout>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads) {
-  return MakeTyped<Dropout>(spec, threads);
-}
+KernelRows DropoutKernels() { return kRows; }
 
 }  // namespace carole::reference

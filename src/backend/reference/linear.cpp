@@ -1,6 +1,8 @@
 // Fully connected layers: x (N,C), w (C,K) in memory, y (N,K).
-#include "src/backend/reference/bias.h"
-#include "src/backend/reference/gemm.h"
+#include "src/backend/ops/linear.h"
+
+#include "src/backend/reference/math/bias.h"
+#include "src/backend/reference/math/gemm.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -27,7 +29,7 @@ class Linear : public ReferenceKernel {
     Multiply(threads_, RowMajor(in<T>(0), n, c), RowMajor(in<T>(1), c, k), y, k, false,
              memory_.workspace);
     AddBiasRelu<T>(threads_, y, in<T>(2), nullptr, n, k,
-                   spec_.attributes_as<LinearAttributes>().relu);
+                   spec_.attributes.as<LinearAttributes>().relu);
   }
 };
 
@@ -65,16 +67,14 @@ class LinearBackwardFilter : public ReferenceKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kLinear, .make = MakeTyped<Linear>},
+    {.kind = op::kLinearBackwardData, .make = MakeTyped<LinearBackwardData>},
+    {.kind = op::kLinearBackwardFilter, .make = MakeTyped<LinearBackwardFilter>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, int threads) {
-  return MakeTyped<Linear>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, int threads) {
-  return MakeTyped<LinearBackwardData>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, int threads) {
-  return MakeTyped<LinearBackwardFilter>(spec, threads);
-}
+KernelRows LinearKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -2,6 +2,8 @@
 // s_c = bias + alpha * sum_{|j-c| <= radius} x_j^2:
 //   y_c  = x_c s_c^-beta
 //   dx_c = dy_c s_c^-beta - 2 alpha beta x_c sum_{|j-c| <= radius} dy_j x_j s_j^(-beta-1)
+#include "src/backend/ops/lrn.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -32,7 +34,7 @@ class Lrn : public ReferenceKernel {
   using ReferenceKernel::ReferenceKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<LrnAttributes>();
+    const auto& a = spec_.attributes.as<LrnAttributes>();
     const int64_t channels = in_shape(0)[1];
     ForIndices(threads_, in_shape(0).size() / channels, [&](int64_t pixel) {
       const T* x = in<T>(0) + pixel * channels;
@@ -62,7 +64,7 @@ class LrnBackward : public ReferenceKernel {
 
  private:
   void RunPixel(const T* dy, const T* x, T* dx, double* scratch) const {
-    const auto& a = spec_.attributes_as<LrnAttributes>();
+    const auto& a = spec_.attributes.as<LrnAttributes>();
     double* factor = scratch;               // s_c^-beta
     double* product = scratch + channels_;  // dy_c x_c s_c^(-beta-1)
     for (int64_t c = 0; c < channels_; ++c) {
@@ -79,13 +81,13 @@ class LrnBackward : public ReferenceKernel {
   const int64_t channels_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kLrn, .make = MakeTyped<Lrn>},
+    {.kind = op::kLrnBackward, .make = MakeTyped<LrnBackward>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, int threads) {
-  return MakeTyped<Lrn>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeLrnBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<LrnBackward>(spec, threads);
-}
+KernelRows LrnKernels() { return kRows; }
 
 }  // namespace carole::reference

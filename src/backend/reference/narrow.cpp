@@ -96,14 +96,14 @@ class NarrowKernel : public Kernel {
 };
 
 template <typename Narrow>
-std::unique_ptr<Kernel> Wrap(const OpSpec& spec, KernelFactory* factory, int threads) {
+std::unique_ptr<Kernel> Wrap(const OpSpec& spec, const KernelRow& row, int threads) {
   OpSpec wide = spec;
   for (auto* tensors : {&wide.inputs, &wide.outputs}) {
     for (TensorSpec& t : *tensors) {
       if (SizeOf(t.dtype) == sizeof(Narrow)) t.dtype = DType::kF32;
     }
   }
-  return std::make_unique<NarrowKernel<Narrow>>(factory(wide, threads), spec, threads);
+  return std::make_unique<NarrowKernel<Narrow>>(row.make(wide, threads), spec, threads);
 }
 
 }  // namespace
@@ -117,9 +117,9 @@ DType NarrowType(const OpSpec& spec) {
   return DType::kF32;
 }
 
-std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelFactory* factory, int threads) {
-  if (NarrowType(spec) == DType::kBF16) return Wrap<Bf16>(spec, factory, threads);
-  return Wrap<Fp16>(spec, factory, threads);
+std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, const KernelRow& row, int threads) {
+  if (NarrowType(spec) == DType::kBF16) return Wrap<Bf16>(spec, row, threads);
+  return Wrap<Fp16>(spec, row, threads);
 }
 
 }  // namespace carole::reference

@@ -1,4 +1,6 @@
 // Adds zeros around an image, or removes pixels at its edges.
+#include "src/backend/ops/pad2d.h"
+
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"
@@ -10,7 +12,7 @@ template <typename T>
 class Pad2d : public ReferenceKernel {
  public:
   Pad2d(const OpSpec& spec, int threads)
-      : ReferenceKernel(spec, threads), pad_(spec.attributes_as<Pad2dAttributes>().padding) {
+      : ReferenceKernel(spec, threads), pad_(spec.attributes.as<Pad2dAttributes>().padding) {
     CAROLE_CHECK(in_shape(0)[2] + pad_.top + pad_.bottom == out_shape(0)[2] &&
                      in_shape(0)[3] + pad_.left + pad_.right == out_shape(0)[3],
                  "pad2d from {} to {}", in_shape(0).ToString(), out_shape(0).ToString());
@@ -35,10 +37,12 @@ class Pad2d : public ReferenceKernel {
   const Padding pad_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kPad2d, .make = MakeTyped<Pad2d>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, int threads) {
-  return MakeTyped<Pad2d>(spec, threads);
-}
+KernelRows Pad2dKernels() { return kRows; }
 
 }  // namespace carole::reference

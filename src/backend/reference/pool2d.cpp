@@ -1,5 +1,7 @@
 // Pooling. argmax holds for each element of y the pixel h * W + w of its image that has the
 // maximum.
+#include "src/backend/ops/pool2d.h"
+
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"
@@ -53,7 +55,7 @@ class Pool2d : public ReferenceKernel {
  public:
   Pool2d(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        g_(in_shape(0), out_shape(0), spec.attributes_as<Pool2dAttributes>()) {}
+        g_(in_shape(0), out_shape(0), spec.attributes.as<Pool2dAttributes>()) {}
 
   void Run(const RunContext&) override {
     int32_t* argmax = out<int32_t>(1);
@@ -102,7 +104,7 @@ class Pool2dBackward : public ReferenceKernel {
  public:
   Pool2dBackward(const OpSpec& spec, int threads)
       : ReferenceKernel(spec, threads),
-        g_(out_shape(0), in_shape(0), spec.attributes_as<Pool2dAttributes>()) {
+        g_(out_shape(0), in_shape(0), spec.attributes.as<Pool2dAttributes>()) {
     CAROLE_CHECK(g_.a.mode == Pool2dAttributes::Mode::kAverage || IsPresent(spec.inputs, 1),
                  "gradient of a maximum without argmax");
   }
@@ -141,13 +143,13 @@ class Pool2dBackward : public ReferenceKernel {
   const Geometry g_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kPool2d, .make = MakeTyped<Pool2d>},
+    {.kind = op::kPool2dBackward, .make = MakeTyped<Pool2dBackward>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads) {
-  return MakeTyped<Pool2d>(spec, threads);
-}
-std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<Pool2dBackward>(spec, threads);
-}
+KernelRows Pool2dKernels() { return kRows; }
 
 }  // namespace carole::reference

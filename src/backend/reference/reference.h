@@ -1,4 +1,4 @@
-// Base classes and loops of the reference backend's kernels. The reference backend consists of
+// Base classes of the reference backend's kernels. The reference backend consists of
 // plain loops. It is the oracle for the tests of all other backends, and it trains on CPUs without
 // AVX2.
 //
@@ -6,43 +6,17 @@
 // everything else row-major. The order of every sum depends on the shapes only, so results do not
 // depend on the number of threads.
 //
-// To add an operation: write <op>.cpp with a kernel class and its factory, declare the factory at
-// the end of this file, and add it to the table in reference.cpp.
+// To add an operation: write <op>.cpp with a kernel class, and end it with its rows of the table
+// (src/backend/kernel_table.h).
 #pragma once
 
 #include <memory>
 
+#include "src/backend/kernel_table.h"
 #include "src/backend/plain_kernel.h"
-#include "src/core/divide_up.h"
+#include "src/backend/reference/math/loops.h"
 
 namespace carole::reference {
-
-// Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw. Threads take pieces
-// of the range dynamically, because other work may slow down some of the cores.
-template <typename F>
-void ForIndices(int threads, int64_t count, const F& f) {
-  const int64_t piece = count / (8 * threads) + 1;
-#pragma omp parallel for schedule(dynamic, piece) num_threads(threads) if (threads > 1 && count > 1)
-  for (int64_t i = 0; i < count; ++i) f(i);
-}
-
-// Calls f(begin, end) for ranges of at most `grain` indices, which cover [0, count).
-template <typename F>
-void ForRanges(int threads, int64_t count, int64_t grain, const F& f) {
-  ForIndices(threads, DivideUp(count, grain),
-             [&](int64_t i) { f(i * grain, (i + 1) * grain < count ? (i + 1) * grain : count); });
-}
-
-inline constexpr int64_t kElementGrain = 1 << 14;  // elements of a task in element-wise loops
-inline constexpr int64_t kChannelGrain = 16;       // channels of a task in sums over pixels
-
-// Runs f(i) for the elements i of a tensor.
-template <typename F>
-void ForElements(int threads, int64_t count, const F& f) {
-  ForRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(i);
-  });
-}
 
 // Base class of the reference kernels.
 class ReferenceKernel : public PlainKernel {
@@ -68,24 +42,16 @@ std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
   return std::make_unique<K<float>>(spec, threads);
 }
 
-// Functions that make the kernel for a spec. Throw InternalError if the shapes do not fit together.
-using KernelFactory = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
-KernelFactory MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
-KernelFactory MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
-KernelFactory MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
-KernelFactory MakeBatchNorm, MakeBatchNormBackward;
-KernelFactory MakeRelu, MakeReluBackward, MakeActivation, MakeActivationBackward;
-KernelFactory MakeAdd, MakeScaledAdd, MakeScale, MakeScaleChannels, MakeScaleChannelsBackward;
-KernelFactory MakePool2d, MakePool2dBackward;
-KernelFactory MakeLrn, MakeLrnBackward;
-KernelFactory MakeDropout;  // serves the gradient too, which has the same mask and factor
-KernelFactory MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelFactory MakeConcat, MakeSlice, MakePad2d, MakeNormalize;
-KernelFactory MakeReshape, MakeReorder;
+using KernelRow = KernelRowFor<int>;  // the context is the number of threads
+using KernelRows = KernelRowsFor<int>;
+std::span<KernelRows (*const)()> KernelFiles();
+
+// Whether the kernels work on the types of this operation: all but bytes and integers.
+bool SupportsTypes(const OpSpec& spec, int threads);
 
 // The 16-bit type that the spec contains, or kF32 if there is none.
 DType NarrowType(const OpSpec& spec);
-// Makes a kernel for a spec with a 16-bit type from the fp32 kernel of `factory` (narrow.cpp).
-std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelFactory* factory, int threads);
+// Makes a kernel for a spec with a 16-bit type from the fp32 kernel of `row` (narrow.cpp).
+std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, const KernelRow& row, int threads);
 
 }  // namespace carole::reference

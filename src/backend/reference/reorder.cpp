@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/backend/ops/copies.h"
 #include "src/backend/reference/reference.h"
 #include "src/core/float16.h"
 
@@ -89,7 +90,9 @@ std::unique_ptr<Kernel> MakeCopy(const OpSpec& spec, int threads) {
   }
 }
 
-}  // namespace
+bool IsPlainReorder(const OpSpec& spec, int) {
+  return spec.inputs[0].layout.is_plain() && spec.outputs[0].layout.is_plain();
+}
 
 std::unique_ptr<Kernel> MakeReshape(const OpSpec& spec, int threads) {
   return std::make_unique<Reshape>(spec, threads);
@@ -108,5 +111,14 @@ std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, int threads) {
                Name(to));
   return std::make_unique<Reorder<Fp16, float>>(spec, threads);
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kReshape, .make = MakeReshape},
+    {.kind = op::kReorder, .make = MakeReorder, .supports = IsPlainReorder},
+};
+
+}  // namespace
+
+KernelRows ReorderKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -1,4 +1,6 @@
 // Multiplication by a constant, and by one factor for each channel of each image (squeeze-excite).
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/scale_channels.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -10,7 +12,7 @@ class Scale : public ElementwiseKernel {
   using ElementwiseKernel::ElementwiseKernel;
 
   void Run(const RunContext&) override {
-    const T factor = static_cast<T>(spec_.attributes_as<ScaleAttributes>().factor);
+    const T factor = static_cast<T>(spec_.attributes.as<ScaleAttributes>().factor);
     const T* x = in<T>(0);
     T* y = out<T>(0);
     ForElements(threads_, in_shape(0).size(), [&](int64_t i) { y[i] = factor * x[i]; });
@@ -23,7 +25,7 @@ class ScaledAdd : public ElementwiseKernel {
   using ElementwiseKernel::ElementwiseKernel;
 
   void Run(const RunContext&) override {
-    const T factor = static_cast<T>(spec_.attributes_as<ScaleAttributes>().factor);
+    const T factor = static_cast<T>(spec_.attributes.as<ScaleAttributes>().factor);
     const T *a = in<T>(0), *b = in<T>(1);
     T* y = out<T>(0);
     ForElements(threads_, in_shape(0).size(), [&](int64_t i) { y[i] = a[i] + factor * b[i]; });
@@ -78,19 +80,15 @@ class ScaleChannelsBackward : public ElementwiseKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kScale, .make = MakeTyped<Scale>},
+    {.kind = op::kScaledAdd, .make = MakeTyped<ScaledAdd>},
+    {.kind = op::kScaleChannels, .make = MakeTyped<ScaleChannels>},
+    {.kind = op::kScaleChannelsBackward, .make = MakeTyped<ScaleChannelsBackward>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeScale(const OpSpec& spec, int threads) {
-  return MakeTyped<Scale>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeScaledAdd(const OpSpec& spec, int threads) {
-  return MakeTyped<ScaledAdd>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, int threads) {
-  return MakeTyped<ScaleChannels>(spec, threads);
-}
-std::unique_ptr<Kernel> MakeScaleChannelsBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<ScaleChannelsBackward>(spec, threads);
-}
+KernelRows ScaleKernels() { return kRows; }
 
 }  // namespace carole::reference

@@ -12,21 +12,16 @@
 // ending with a period, and a HelpLevel. Type, allowed values and default are added by PrintHelp().
 #pragma once
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include <CLI/Validators.hpp>
-#include <cctype>
-#include <charconv>
 #include <functional>
-#include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
+#include <utility>
 #include <vector>
+
+#include "src/commands/cli/flag.h"
 
 namespace carole::commands {
 
@@ -35,23 +30,15 @@ using GivenFlags = std::map<std::string, std::string>;
 // Returns "--name=value --name=value".
 std::string JoinFlags(const GivenFlags& given);
 
-// Validates a file of flags: returns "" if the file can be read or is missing, else an error text.
-// Devices, pipes and files over 1 MiB are refused, because CLI11 reads the whole file.
-std::string ValidateFlagFile(const std::string& path);
-
-// "One of: a, b." for the help of a flag whose values are not checked by CLI::IsMember, which adds
+// "One of: a, b." for the help of a flag whose values are checked elsewhere. Flag::OneOf() adds
 // this text itself. `names`: "a, b" or "a or b".
 std::string OneOf(std::string names);
-
-// Which help lists a flag: --help lists the basic flags, --helpfull lists all.
-enum class HelpLevel { kBasic, kAdvanced };
 
 class CommandLine {
  public:
   // `name`: the whole command, such as "carole train". `summary`: what the command does, in full
   // sentences. `examples`: command lines that --help shows at the end.
-  CommandLine(const std::string& name, const std::string& summary,
-              std::vector<std::string> examples);
+  CommandLine(std::string name, std::string summary, std::vector<std::string> examples);
 
   // Replaces the usage line, "carole train [FLAGS]".
   void SetUsage(const std::string& usage) { usage_ = usage; }
@@ -60,57 +47,45 @@ class CommandLine {
   void Group(const std::string& heading) { group_ = heading; }
 
   // Adds a flag that is stored in `value`, which must outlive this object. `names`: the flag and
-  // its aliases, "dataset_dir,data_dir". The present content of `value` is the default. Returns the
-  // option, so that callers can chain checks: ->check(CLI::Range(0, 9)).
+  // its aliases, "dataset_dir,data_dir". The present content of `value` is the default. A vector is
+  // a comma list; empty entries do not count: `--flag=` is an empty list. Returns the flag, so that
+  // callers can chain what it allows: .Between(0, 9).
   template <typename T>
-  CLI::Option* Add(const std::string& names, T& value, const std::string& help,
-                   HelpLevel level = HelpLevel::kAdvanced) {
-    return Finish<T>(app_.add_option(WithDashes(names), value, help), level);
+  Flag& Add(const std::string& names, T& value, const std::string& help,
+            HelpLevel level = HelpLevel::kAdvanced) {
+    return AddFlag(names, help, level).Store(value);
   }
   template <typename T>
-  CLI::Option* AddPositive(const std::string& names, T& value, const std::string& help,
-                           HelpLevel level = HelpLevel::kAdvanced) {
-    return Add(names, value, help, level)->check(CLI::PositiveNumber);
+  Flag& AddPositive(const std::string& names, T& value, const std::string& help,
+                    HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level).Positive();
   }
   template <typename T>
-  CLI::Option* AddNonNegative(const std::string& names, T& value, const std::string& help,
-                              HelpLevel level = HelpLevel::kAdvanced) {
-    return Add(names, value, help, level)->check(CLI::NonNegativeNumber);
+  Flag& AddNonNegative(const std::string& names, T& value, const std::string& help,
+                       HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level).NonNegative();
   }
   // Adds a flag whose value is a file or a folder.
-  CLI::Option* AddPath(const std::string& names, std::string& value, const std::string& help,
-                       HelpLevel level = HelpLevel::kAdvanced) {
-    return Add(names, value, help, level)->type_name("PATH");
+  Flag& AddPath(const std::string& names, std::string& value, const std::string& help,
+                HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level).SetType(Flag::Type::kPath);
   }
-  // Adds a comma list. Empty entries do not count: `--flag=` is an empty list.
+  // Adds a flag whose values have names, such as those of an enum.
   template <typename T>
-  CLI::Option* AddList(const std::string& names, std::vector<T>& values, const std::string& help,
-                       HelpLevel level = HelpLevel::kAdvanced) {
-    using List = std::vector<T>;
-    const auto read = [&values](CLI::results_t entries) {
-      std::erase(entries, "");
-      values.clear();
-      return entries.empty() || CLI::detail::lexical_conversion<List, List>(entries, values);
-    };
-    const auto show = [&values] { return CLI::detail::to_string(values); };
-    return Finish<T>(app_.add_option(WithDashes(names), read, help, false, show), level)
-        ->type_name(CLI::detail::type_name<T>())
-        ->expected(CLI::detail::expected_max_vector_size)
-        ->delimiter(',')
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->trigger_on_parse();  // drops what was given before: the last of several wins
+  Flag& AddChoice(const std::string& names, T& value,
+                  std::vector<std::pair<std::string, T>> choices, const std::string& help,
+                  HelpLevel level = HelpLevel::kAdvanced) {
+    return AddFlag(names, help, level).StoreChoice(value, std::move(choices));
   }
-  CLI::Option* AddBool(const std::string& name, bool& value, const std::string& help,
-                       HelpLevel level = HelpLevel::kAdvanced);
 
-  // Adds an argument without a name.
+  // Adds an argument without a name. A vector takes all arguments that are left.
   template <typename T>
-  CLI::Option* AddPositional(const std::string& name, T& value, const std::string& help) {
-    return app_.add_option(name, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Flag& AddPositional(const std::string& name, T& value, const std::string& help) {
+    return AddFlag(name, help, HelpLevel::kBasic).Store(value).MakePositional();
   }
 
   // Help marks this flag "(required)" as long as it has no default. Only for flags that the command
-  // checks itself, after a recipe's defaults are set; CLI11's required() checks before that.
+  // checks itself, after a recipe's defaults are set; Flag::Required() is checked before that.
   void MarkRequired(const std::string& name) { required_.insert(name); }
 
   // Adds a flag of another program that cannot mean anything here. It is accepted, and LogIgnored()
@@ -141,7 +116,7 @@ class CommandLine {
   // `names` are separated by blanks; names of flags that do not exist are skipped.
   void ParseLikeArgparse(std::string_view names);
 
-  bool HasFlag(const std::string& name) const;
+  bool HasFlag(const std::string& name) const { return FindFlag(name).flag != nullptr; }
   bool IsGiven(const std::string& name) const;
 
   // Returns every flag that was given on the command line or in a file, under its first name even
@@ -153,71 +128,57 @@ class CommandLine {
   bool Parse(const std::vector<std::string>& arguments);
 
  private:
-  static std::string WithDashes(const std::string& names);
-  CLI::Option* AddUnread(const std::string& name, const std::string& help);
-  void FinishIgnored(CLI::Option* option, const std::string& instead,
-                     DescribeWanted describe_wanted);
-  template <typename T>
-  CLI::Option* Finish(CLI::Option* option, HelpLevel level) {
-    if constexpr (std::is_floating_point_v<T>) option->check(ValidateFinite);
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
-      option->check(ValidateInteger<T>);
-    if constexpr (std::is_same_v<T, std::string>) option->check(ValidateLocalPath);
-    if (level == HelpLevel::kBasic) basic_.insert(option);
-    return option->group(group_)->capture_default_str();
-  }
-  // Validators return "" for a good value, else an error text.
-  //
-  // CLI11's ranges let NaN through, and CLI11 reads an empty text as 0.
-  static std::string ValidateFinite(const std::string& number);
-  // TensorFlow opens gs://bucket/run; here that would become a folder of this name.
-  static std::string ValidateLocalPath(const std::string& text);
-  // CLI11 reads 010 as 8, and a number that is too large as the largest one.
-  template <typename T>
-  static std::string ValidateInteger(const std::string& text) {
-    if (text.empty()) return "got nothing, want a whole number";
-    const size_t sign = text[0] == '-' || text[0] == '+' ? 1 : 0;
-    if (text.size() > sign + 1 && text[sign] == '0' && std::isdigit(text[sign + 1]) != 0)
-      return "got " + text + ", want a whole number without a 0 in front";
-    T number{};
-    const char* const digits = text.data() + (text[0] == '+' ? 1 : 0);
-    const auto read = std::from_chars(digits, text.data() + text.size(), number);
-    if (read.ec != std::errc::result_out_of_range) return "";
-    return "got " + text + ", want a " + (text[0] == '-' ? "larger" : "smaller") + " number";
-  }
-  // Throws UsageError if there is no such flag.
-  void CheckKnown(const std::string& flag) const;
-  // Returns the one argparse-like flag that begins with `flag`, or `flag` itself if it is a flag or
-  // fits none. Throws UsageError that lists them if it fits several.
-  std::string ExpandPrefix(const std::string& flag) const;
-  // Whether `word` is the value of the bool `flag` that precedes it.
-  bool IsValueOfBool(const std::string& flag, const std::string& word) const;
-  std::vector<std::string> Normalize(const std::vector<std::string>& arguments) const;
-
-  bool IsBasic(const CLI::Option& option) const;
-  bool IsRequired(const CLI::Option& option) const;
-  std::string FlagHelp(const CLI::Option& option) const;
-  std::string UsageText() const;
-  void PrintHelp(bool full) const;
-
+  // A flag that a name stands for. `is_negated`: the name is that of a bool with "no" in front.
+  struct Found {
+    Flag* flag = nullptr;
+    bool is_negated = false;
+  };
   struct Ignored {
-    CLI::Option* option;
+    const Flag* flag;
     std::string instead;
   };
   struct ValueAlias {
     std::string name, flag, value, allowed;
-    // "50" -> "imagenet_resnet_v2_50".
     std::string Insert(const std::string& given) const;
-    // The same. Throws UsageError for a value that is not allowed.
+    // Throws UsageError if the given value is not allowed.
     std::string Translate(const std::string& given) const;
   };
-  const ValueAlias* FindValueAlias(const std::string& name) const;
+  // The arguments, after names are resolved.
+  struct Words {
+    std::vector<std::pair<Flag*, std::string>> flags;  // with their values
+    std::vector<std::string> positionals;
+  };
 
-  CLI::App app_;
-  std::string usage_;
+  Flag& AddFlag(const std::string& names, const std::string& help, HelpLevel level);
+  Flag& AddUnread(const std::string& name, const std::string& help);
+  void AddIgnoredFlag(Flag& flag, const std::string& instead, DescribeWanted describe_wanted);
+  Found FindFlag(const std::string& name) const;
+  // The same. Throws UsageError if there is no such flag.
+  Found RequireFlag(const std::string& name) const;
+  const ValueAlias* FindValueAlias(const std::string& name) const;
+  // Returns the one argparse-like flag that begins with `flag`, or `flag` itself if it is a flag or
+  // none fits. Throws UsageError if several fit.
+  std::string ExpandPrefix(const std::string& flag) const;
+  // Whether `word` can be the value of a bool that stands in front of it.
+  bool IsValueOfBool(const Flag& flag, const std::string& name, const std::string& word) const;
+  // Reads the flag in arguments[i] and its value, which may be the next word: then `i` moves there.
+  std::pair<Flag*, std::string> ReadFlag(const std::vector<std::string>& arguments,
+                                         size_t& i) const;
+  Words ReadWords(const std::vector<std::string>& arguments) const;
+  void GiveConfigFile(const std::string& path);
+  void GivePositionals(const std::vector<std::string>& words);
+  void CheckRequired() const;
+  [[noreturn]] void Fail(const std::string& problem) const;
+  bool IsRequired(const Flag& flag) const;
+  std::string FlagHelp(const Flag& flag) const;
+  std::string UsageText() const;
+  void PrintHelp(bool full) const;
+
+  std::string name_, summary_, usage_;
   std::vector<std::string> examples_;
   std::string group_;
-  std::set<const CLI::Option*> basic_;
+  std::vector<std::unique_ptr<Flag>> flags_;  // in the order in which they were added
+  std::string config_;                        // --config
   std::set<std::string> required_;
   std::vector<Ignored> ignored_;
   std::vector<ValueAlias> value_aliases_;

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/StringTools.hpp>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <string_view>
 
-#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/config_file.h"
+#include "src/commands/cli/flag.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -29,8 +29,9 @@ Arguments ReadFile(std::string path, int depth) {
     throw UsageError(fmt::format("[flags] --flagfile: {}: includes itself", path));
   Arguments words;
   for (std::string line; std::getline(file, line);) {
-    CLI::detail::trim(line);
-    if (!line.empty() && !line.starts_with('#') && !line.starts_with("//")) words.push_back(line);
+    const std::string_view word = TrimBlanks(line);
+    if (!word.empty() && !word.starts_with('#') && !word.starts_with("//"))
+      words.emplace_back(word);
   }
   return Expand(words, depth + 1);
 }

@@ -1,9 +1,11 @@
 #include "src/commands/cli/flag_names.h"
 
+#include "src/core/error.h"
+
 namespace carole::commands {
 
 std::string WithFlags(std::string_view text) {
-  constexpr std::string_view kBegin = "$(";
+  constexpr std::string_view kBegin = kOptionMark;
   constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789_";
   std::string result;
   while (true) {

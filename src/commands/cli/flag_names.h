@@ -7,8 +7,7 @@
 
 namespace carole::commands {
 
-// Returns the text with "--batch_size" for each "$(batch_size)". Only lower case letters, digits
-// and underscores are a name, so a shell's $(...) in a quoted path stays.
+// Returns the text with "--batch_size" for each Option("batch_size").
 std::string WithFlags(std::string_view text);
 
 }  // namespace carole::commands

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <vector>
 
+#include "src/core/text/join_names.h"
+
 namespace carole::commands {
 namespace {
 
@@ -24,55 +26,22 @@ std::vector<std::string> WordsOf(const std::string& text) {
   return words;
 }
 
-// CLI11 joins the type and the descriptions of validators with colons: "INT:INT in [0 - 9]",
-// "FLOAT:POSITIVE", "TEXT:{a,b}".
-std::string TypeText(const CLI::Option& option) {
-  const std::string name = option.get_type_name();
-  std::string type = name.substr(0, name.find(':'));
-  if (type == "UINT") type = "INT";
-  if (const size_t range = name.find(" in ["); range != std::string::npos) {
-    std::string bounds = name.substr(range + 4, name.find(']', range) + 1 - (range + 4));
-    const size_t dash = bounds.find(" - ");
-    if (dash != std::string::npos) bounds.replace(dash, 3, "..");
-    type += bounds;
-  }
-  if (name.find(":NONNEGATIVE") != std::string::npos) type += ">=0";
-  if (name.find(":POSITIVE") != std::string::npos) type += ">0";
-  return IsListOption(option) ? type + ",..." : type;
-}
-
 }  // namespace
 
-bool IsListOption(const CLI::Option& option) { return option.get_delimiter() != '\0'; }
-
-bool IsBoolOption(const CLI::Option& option) {
-  return option.get_type_size() == 0 || option.get_expected_max() == 0;
+std::string FlagSpec(const Flag& flag) {
+  if (flag.is_positional()) return flag.name() + (flag.is_list() ? "..." : "");
+  if (flag.is_switch()) return "--" + flag.name();
+  if (flag.is_bool()) return "--[no]" + flag.name();
+  return "--" + JoinTexts(flag.names(), ",--") + " " + flag.Describe().type;
 }
 
-std::string OptionSpec(const CLI::Option& option) {
-  const std::vector<std::string>& names = option.get_lnames();
-  if (names.empty()) return option.get_name() + (option.get_items_expected_max() > 1 ? "..." : "");
-  if (names.size() == 2 && names[1] == "no" + names[0]) return "--[no]" + names[0];
-  std::string spec;
-  for (const std::string& name : names) spec += (spec.empty() ? "--" : ",--") + name;
-  return IsBoolOption(option) ? spec : spec + " " + TypeText(option);
+std::string AllowedValues(const Flag& flag) {
+  return flag.choices().empty() ? "" : " One of: " + JoinTexts(flag.choices()) + ".";
 }
 
-std::string AllowedValues(const CLI::Option& option) {
-  const std::string name = option.get_type_name();
-  const size_t begin = name.find('{');
-  if (begin == std::string::npos) return "";
-  std::string values = name.substr(begin + 1, name.find('}', begin) - (begin + 1));
-  for (size_t comma = values.find(','); comma != std::string::npos;
-       comma = values.find(',', comma + 2))
-    values.replace(comma, 1, ", ");
-  return " One of: " + values + ".";
-}
-
-std::string DefaultText(const CLI::Option& option) {
-  std::string value = option.get_default_str();
-  if (IsListOption(option) && value.starts_with('[')) value = value.substr(1, value.size() - 2);
-  return value.empty() || value == "{}" ? "" : " [default: " + value + "]";
+std::string DefaultText(const Flag& flag) {
+  const std::string value = flag.Show();
+  return value.empty() ? "" : " [default: " + value + "]";
 }
 
 std::string WrapText(const std::string& text, size_t column, size_t indent) {

@@ -20,22 +20,20 @@
 // columns, unless a single word is.
 #pragma once
 
-#include <CLI/Option.hpp>
 #include <string>
+
+#include "src/commands/cli/flag.h"
 
 namespace carole::commands {
 
-bool IsListOption(const CLI::Option& option);
-bool IsBoolOption(const CLI::Option& option);
-
 // "--threads INT[0..4096]", "--[no]report", "IMAGE..." for an argument without a name.
-std::string OptionSpec(const CLI::Option& option);
+std::string FlagSpec(const Flag& flag);
 
-// The values that CLI::IsMember allows, as " One of: a, b."; else "".
-std::string AllowedValues(const CLI::Option& option);
+// The named values that a flag allows, as " One of: a, b."; else "".
+std::string AllowedValues(const Flag& flag);
 
 // " [default: 32]"; "" without a default.
-std::string DefaultText(const CLI::Option& option);
+std::string DefaultText(const Flag& flag);
 
 // The text in lines of at most 100 columns. The first line begins after `column` columns that the
 // caller has filled; further lines begin with `indent` blanks.

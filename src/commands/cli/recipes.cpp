@@ -6,6 +6,7 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "src/commands/cli/config_file.h"
 #include "src/core/error.h"
 #include "src/core/text/join_names.h"
 
@@ -148,7 +149,7 @@ constexpr ValueAlias kValueAliases[] = {
 template <typename T, typename Predicate>
 bool Is(const std::string& value, Predicate predicate) {
   T parsed{};
-  return CLI::detail::lexical_cast(value, parsed) && predicate(parsed);
+  return !ReadValue(value, parsed) && predicate(parsed);
 }
 bool IsOneOf(const std::string& value, std::initializer_list<std::string_view> choices) {
   return std::find(choices.begin(), choices.end(), value) != choices.end();
@@ -237,13 +238,11 @@ constexpr IgnoredFlag kIgnoredBools[] = {
 // Returns the recipe that a --config file names, or "". Errors in the file are reported when it is
 // parsed.
 std::string RecipeNameInFile(const std::string& path) try {
-  if (!ValidateFlagFile(path).empty()) return "";
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
-    if (item.parents.empty() && item.name == "recipe" && item.inputs.size() == 1)
-      return item.inputs[0];
+  for (const ConfigEntry& entry : ReadConfigFile(path)) {
+    if (entry.name == "recipe" && entry.values.size() == 1) return entry.values[0];
   }
   return "";
-} catch (const CLI::Error&) {
+} catch (const UsageError&) {
   return "";
 }
 

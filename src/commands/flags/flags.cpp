@@ -1,6 +1,11 @@
 #include "src/commands/flags/flags.h"
 
-#include "collectives/algorithms/algorithms.h"
+#include <algorithm>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "collectives/all_reduce_algorithm.h"
 #include "io/datasets/datasets.h"
 #include "src/core/text/join_names.h"
 
@@ -11,85 +16,125 @@ std::string ValidateWeightsName(const std::string& name) {
   return name + ": Keras expects another layout in *.weights.h5; want NAME.h5";
 }
 
-io::DctMethod ParseDctMethod(const std::string& name) {
-  return name == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate : io::DctMethod::kIntegerFast;
+namespace {
+
+const std::vector<std::pair<std::string, io::DctMethod>> kDctMethods = {
+    {"INTEGER_FAST", io::DctMethod::kIntegerFast},
+    {"INTEGER_ACCURATE", io::DctMethod::kIntegerAccurate}};
+
+}  // namespace
+
+void AddSettings(CommandLine& line, const Settings& settings) {
+  for (const Setting& setting : settings) {
+    const std::string name(setting.name);
+    if (line.HasFlag(name)) continue;
+    std::string help(setting.help);
+    if (!setting.choices.empty()) help += " " + OneOf(JoinTexts(setting.choices));
+    std::visit([&](auto* value) { line.Add(name, *value, help); }, setting.value);
+  }
 }
 
-void AddDatasetFlags(CommandLine& line, DatasetFlags& flags, DatasetDir dataset_dir) {
+io::DctMethod ParseDctMethod(const std::string& name) {
+  for (const auto& [known, method] : kDctMethods) {
+    if (known == name) return method;
+  }
+  return io::DctMethod::kIntegerFast;
+}
+
+std::string Name(io::DctMethod method) {
+  const auto found =
+      std::ranges::find(kDctMethods, method, &std::pair<std::string, io::DctMethod>::second);
+  return found->first;
+}
+
+DataConfig MakeDataConfig(const std::string& dataset_name, const std::string& split) {
+  DataConfig config{.dataset_name = dataset_name};
+  config.pipeline.split = split;
+  return config;
+}
+
+void AddPixelFlags(CommandLine& line, DataConfig& config) {
+  line.Add("labels_offset", config.pipeline.labels_offset,
+           "Number subtracted from every label and from the number of classes.")
+      .Between(-1'000'000, 1'000'000);
+  line.Add("preprocessing_name", config.preprocessing_name,
+           "Net whose preprocessing is used; empty: that of --model_name.");
+  line.Add("use_grayscale", config.use_grayscale,
+           "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
+           "distortion.");
+}
+
+void AddDatasetFlags(CommandLine& line, DataConfig& config, DatasetDir dataset_dir) {
+  io::PipelineOptions& pipeline = config.pipeline;
   line.Group("Data");
-  line.Add("dataset_name", flags.dataset_name,
+  line.Add("dataset_name", config.dataset_name,
            "Data set to read. " + OneOf(JoinNames(io::kDatasets)), HelpLevel::kBasic);
-  line.Add("dataset_split_name", flags.dataset_split_name,
-           "Split to read, such as train or validation.", HelpLevel::kBasic);
-  line.AddPath("dataset_dir,data_dir", flags.dataset_dir,
+  line.Add("dataset_split_name", pipeline.split, "Split to read, such as train or validation.",
+           HelpLevel::kBasic);
+  line.AddPath("dataset_dir,data_dir", pipeline.dataset_dir,
                "Folder of the TFRecords, or a comma list of folders, files and globs; for MNIST "
                "also a folder of the raw files.",
                HelpLevel::kBasic);
   if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
-  line.Add("labels_offset", flags.labels_offset,
-           "Number subtracted from every label and from the number of classes.")
-      ->check(CLI::Range(-1'000'000, 1'000'000));
-  line.Add("preprocessing_name", flags.preprocessing_name,
-           "Net whose preprocessing is used; empty: that of --model_name.");
-  line.AddBool("use_grayscale", flags.use_grayscale,
-               "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
-               "distortion.");
-  line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
+  AddPixelFlags(line, config);
+  line.Add("num_preprocessing_threads", config.num_preprocessing_threads,
            "Threads per rank that decode images, at most the rank's cores; 0: the cores that "
            "--threads leaves free, or all cores if it leaves none.")
-      ->check(CLI::Range(0, 1024));
-  line.AddPath("work_dir", flags.work_dir,
+      .Between(0, 1024);
+  line.AddPath("work_dir", pipeline.work_dir,
                "Folder for the index of records if --dataset_dir is read-only, and for TFRecords "
                "that are made from MNIST's raw files.");
-  line.Add("dct_method", flags.dct_method,
-           "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.")
-      ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
-  line.Add("jpeg_decoder", flags.jpeg_decoder,
-           "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
-           "training and changes pixels by a few levels; the CPU decodes all other images.")
-      ->check(CLI::IsMember({"cpu", "nvjpeg"}));
-  line.AddBool("dct_scaling", flags.dct_scaling,
-               "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
-               "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
-  line.AddNonNegative("max_bad_records", flags.max_bad_records,
+  line.AddChoice("dct_method", pipeline.dct_method, kDctMethods,
+                 "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.");
+  line.AddChoice<bool>(
+      "jpeg_decoder", config.use_nvjpeg, {{"cpu", false}, {"nvjpeg", true}},
+      "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
+      "training and changes pixels by a few levels; the CPU decodes all other images.");
+  line.Add("dct_scaling", pipeline.dct_scaling,
+           "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
+           "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
+  line.AddNonNegative("max_bad_records", pipeline.max_bad_records,
                       "Damaged records per epoch, over all ranks, that are skipped with a "
                       "warning; 0: the first one ends the run.");
 }
 
-void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_name) {
+void AddNetFlags(CommandLine& line, NetConfig& config, const std::string& size_name) {
   line.Group("Net");
-  line.Add("model_name", flags.model_name, "Net; `carole model list` shows all nets.",
+  line.Add("model_name", config.model_name, "Net; `carole model list` shows all nets.",
            HelpLevel::kBasic);
-  line.Add(size_name, flags.image_size, "Image height and width in pixels; 0: the net's own.",
-           HelpLevel::kBasic)
-      ->check(CLI::Range(0, 1 << 14));
+  line.Add(size_name, config.model.image_size,
+           "Image height and width in pixels; 0: the net's own.", HelpLevel::kBasic)
+      .Between(0, 1 << 14);
+}
+
+void AddCheckpointFlags(CommandLine& line, CheckpointConfig& config) {
+  line.Group("Checkpoint");
+  line.AddPath("checkpoint_path", config.path,
+               "Checkpoint: a file (with or without .h5), a TensorFlow prefix, or a folder, whose "
+               "newest intact checkpoint is used.",
+               HelpLevel::kBasic);
+  line.AddPath("train_dir,output_dir", config.train_dir,
+               "Same as --checkpoint_path; counts if that is not given.");
+  line.Add("moving_average_decay", config.moving_average_decay,
+           "Use the moving averages of the variables unless this is 0.");
+}
+
+void ResolveCheckpoint(const CommandLine& line, CheckpointConfig& config) {
+  if (line.IsGiven("train_dir") && !line.IsGiven("checkpoint_path")) config.path = config.train_dir;
 }
 
 void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {
   line.Group("Optimization");
   line.Add("optimizer", optimizer, "Update rule. " + OneOf(JoinNames(optim::kOptimizers)),
            HelpLevel::kBasic);
-  line.Add("weight_decay", o.weight_decay, "Factor of the L2 regularization of weights.",
+  line.Add("weight_decay", o.weight_decay,
+           "Factor of the L2 regularization of weights, or of their decay if the optimizer "
+           "decouples it from the loss.",
            HelpLevel::kBasic);
-  line.Add("momentum", o.momentum, "Momentum of the optimizers momentum and lars.");
-  line.AddBool("nesterov", o.nesterov, "Use Nesterov momentum in the optimizer momentum.");
-  line.Add("lars_eta", o.lars_eta, "Trust coefficient of lars.");
-  line.Add("lars_epsilon", o.lars_epsilon, "Epsilon of lars.");
   line.Add("clip_gradient_norm", o.clip_gradient_norm,
            "Largest global norm of the gradient without its L2 terms; 0: no clipping.");
-  line.Add("adadelta_rho", o.adadelta_rho, "Decay rate of adadelta.");
-  line.Add("adagrad_initial_accumulator_value", o.adagrad_initial_accumulator_value,
-           "Initial value of adagrad's accumulators.");
-  line.Add("adam_beta1", o.adam_beta1, "Decay rate of adam's first moment.");
-  line.Add("adam_beta2", o.adam_beta2, "Decay rate of adam's second moment.");
-  line.Add("opt_epsilon", o.opt_epsilon, "Epsilon of adadelta, adam and rmsprop.");
-  line.Add("ftrl_learning_rate_power", o.ftrl_learning_rate_power, "Learning rate power of ftrl.");
-  line.Add("ftrl_initial_accumulator_value", o.ftrl_initial_accumulator_value,
-           "Initial value of ftrl's accumulators.");
-  line.Add("ftrl_l1", o.ftrl_l1, "Factor of ftrl's L1 regularization.");
-  line.Add("ftrl_l2", o.ftrl_l2, "Factor of ftrl's L2 regularization.");
-  line.Add("rmsprop_momentum", o.rmsprop_momentum, "Momentum of rmsprop.");
-  line.Add("rmsprop_decay", o.rmsprop_decay, "Decay rate of rmsprop.");
+  for (const optim::OptimizerEntry& entry : optim::kOptimizers)
+    AddSettings(line, entry.settings(o));
 }
 
 void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
@@ -107,48 +152,55 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
   line.Add("num_epochs_per_decay", o.num_epochs_per_decay,
            "Epochs between two decays (exponential), or until --end_learning_rate is reached "
            "(polynomial and cosine), then usually the length of the run.");
-  line.AddList("learning_rate_boundaries", o.boundaries,
-               "Epochs at which the piecewise schedule changes the rate.");
-  line.AddList("learning_rate_factors", o.factors,
-               "Factors of --learning_rate before, between and after the boundaries of the "
-               "piecewise schedule.");
+  line.Add("learning_rate_boundaries", o.boundaries,
+           "Epochs at which the piecewise schedule changes the rate.");
+  line.Add("learning_rate_factors", o.factors,
+           "Factors of --learning_rate before, between and after the boundaries of the "
+           "piecewise schedule.");
   line.Add("warmup_epochs", o.warmup_epochs, "Epochs of linear warm-up of the learning rate.");
 }
 
-void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
-  line.Group("Ranks and devices");
-  line.Add("backend", flags.backend, "Library that computes; auto: cuda if a GPU works.",
-           HelpLevel::kBasic)
-      ->check(CLI::IsMember({"auto", "cuda", "onednn", "reference"}));
-  line.Add("threads", flags.threads, "Threads per rank; 0: its share of the cores.",
-           HelpLevel::kBasic)
-      ->check(CLI::Range(0, 4096));
-  line.Add("precision", flags.precision,
-           "Type of activations and products, if the device has it; weights stay fp32.",
-           HelpLevel::kBasic)
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
-  line.AddBool(
-      "winograd", flags.winograd,
-      "On CPUs, use Winograd's algorithm for 3x3 convolutions that it makes faster; its "
-      "error is 1e-6 instead of 2e-7, too large for the deep vgg_416, which never uses it.");
-  line.AddBool("autotune", flags.autotune,
-               "On GPUs, time cuDNN's plans for each new convolution and keep the fastest in "
-               "$XDG_CACHE_HOME/carole/plans (by default below ~/.cache).");
+void AddPrecisionFlag(CommandLine& line, Precision& precision, const std::string& help) {
+  std::vector<std::pair<std::string, Precision>> choices;
+  for (const Precision p : {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kTf32})
+    choices.emplace_back(carole::Name(p), p);
+  line.AddChoice("precision", precision, choices, help, HelpLevel::kBasic);
 }
 
-void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
+void AddMachineFlags(CommandLine& line, MachineConfig& config) {
   line.Group("Ranks and devices");
-  line.Add("all_reduce", flags.all_reduce,
-           "Algorithm of all-reduce; auto: between hosts it is measured once and kept in "
-           "$XDG_CACHE_HOME/carole/all_reduce (by default below ~/.cache). " +
-               OneOf("auto, " + JoinNames(collectives::kAllReduce)));
-  line.Add("wire_dtype", flags.wire_dtype,
-           "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  line.AddPositive("collective_timeout", flags.collective_timeout,
+  line.Add("backend", config.backend, "Library that computes; auto: cuda if a GPU works.",
+           HelpLevel::kBasic)
+      .OneOf({"auto", "cuda", "onednn", "reference"});
+  line.Add("threads", config.threads, "Threads per rank; 0: its share of the cores.",
+           HelpLevel::kBasic)
+      .Between(0, 4096);
+  AddPrecisionFlag(line, config.precision,
+                   "Type of activations and products, if the device has it; weights stay fp32.");
+  line.Add("winograd", config.winograd,
+           "On CPUs, use Winograd's algorithm for 3x3 convolutions that it makes faster; its "
+           "error is 1e-6 instead of 2e-7, too large for the deep vgg_416, which never uses it.");
+  line.Add("autotune", config.autotune,
+           "On GPUs, time cuDNN's plans for each new convolution and keep the fastest in "
+           "$XDG_CACHE_HOME/carole/plans (by default below ~/.cache).");
+}
+
+void AddCollectiveFlags(CommandLine& line, MachineConfig& config) {
+  collectives::CommunicatorOptions& communicator = config.communicator;
+  line.Group("Ranks and devices");
+  std::vector<std::pair<std::string, collectives::AllReduceAlgorithm>> algorithms;
+  for (const std::string_view name : collectives::SelectableAllReduceNames())
+    algorithms.emplace_back(name, collectives::ParseAllReduce(name));
+  line.AddChoice("all_reduce", communicator.all_reduce, algorithms,
+                 "Algorithm of all-reduce; auto: between hosts it is measured once and kept in "
+                 "$XDG_CACHE_HOME/carole/all_reduce (by default below ~/.cache).");
+  line.AddChoice(
+      "wire_dtype", communicator.wire_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
+      "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.");
+  line.AddPositive("collective_timeout", communicator.deadline_seconds,
                    "Seconds after which a rank that does not arrive or stops sending ends the "
                    "job.");
-  line.AddNonNegative("bucket_mb", flags.bucket_mb,
+  line.AddNonNegative("bucket_mb", config.bucket_mb,
                       "Size of a gradient bucket in MiB; 0: chosen automatically.");
 }
 

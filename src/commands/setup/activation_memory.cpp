@@ -67,7 +67,7 @@ void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
   line.Add("activation_memory", flag,
            "GiB per rank for activations; if they need more, some are recomputed in backward; "
            "auto: all that the host or GPU has left; empty: no limit.")
-      ->check([](const std::string& text) {
+      .Satisfies([](const std::string& text) {
         const bool good = text.empty() || text == "auto" || ParseGiB(text).has_value();
         return good ? std::string() : "got " + text + ", want auto or a number of GiB above 0";
       });
@@ -77,7 +77,7 @@ void SetMemory(const std::string& flag, const RankContext& context, const Graph&
                train::StepOptions& options) {
   const int64_t share = MinMemoryShare(context);
   // Only the chief gets the limit, so that one rank warns for all: their shares are equal.
-  if (share > 0 && context.is_chief() && context.backend().on_host())
+  if (share > 0 && context.is_chief() && !context.backend().has_own_memory())
     options.host_memory_bytes = share;
   if (flag == "auto") {
     options.activation_bytes = ActivationBudget(static_cast<double>(share), graph, options);

@@ -10,8 +10,6 @@
 #include "src/core/text/parse_number.h"
 #include "src/monitoring/progress/progress.h"
 #include "src/monitoring/report/report.h"
-#include "src/monitoring/tensorboard/summaries.h"
-#include "src/monitoring/trace/trace.h"
 
 namespace carole::commands {
 namespace {
@@ -28,7 +26,7 @@ io::HyperParameter MakeParameter(const std::string& name, const std::string& tex
 }
 
 // Returns the parameters that are always shown, and then the other flags that were given.
-std::vector<io::HyperParameter> CollectParameters(const MonitoredRun& run) {
+std::vector<io::HyperParameter> CollectParameters(const RunDescription& run) {
   std::vector<io::HyperParameter> all = run.parameters;
   std::set<std::string> names = kPathFlags;
   for (const auto& [name, value] : all) names.insert(name);
@@ -38,7 +36,7 @@ std::vector<io::HyperParameter> CollectParameters(const MonitoredRun& run) {
   return all;
 }
 
-monitoring::ReportOptions MakeReportOptions(const MonitoredRun& run, const RankContext& context) {
+monitoring::ReportOptions MakeReportOptions(const RunDescription& run, const RankContext& context) {
   monitoring::ReportInfo info{
       .title = std::string(run.input.net->name) + " on " + std::string(run.input.dataset->name),
       .max_steps = run.max_steps,
@@ -57,56 +55,60 @@ monitoring::ReportOptions MakeReportOptions(const MonitoredRun& run, const RankC
   return {.folder = run.train_dir, .info = info};
 }
 
-monitoring::SummaryOptions MakeSummaryOptions(const MonitoringFlags& flags,
-                                              const MonitoredRun& run) {
-  return {.folder = run.log_dir.empty() ? run.train_dir : run.log_dir,
-          .every_steps = run.save_summaries_steps,
-          .every_secs = run.save_summaries_secs,
-          .max_steps = run.max_steps,
-          .num_images = flags.image_summaries,
-          .image_size = run.input.image_size,
-          .channels = run.input.channels,
-          .preprocessing = &io::FindPreprocessing(run.input.preprocessing),
-          .histograms = flags.histograms,
-          .parameters = CollectParameters(run)};
+monitoring::SummaryOptions MakeSummaryOptions(const MonitoringConfig& config,
+                                              const RunDescription& run) {
+  monitoring::SummaryOptions options = config.summaries;
+  if (options.folder.empty()) options.folder = run.train_dir;
+  options.max_steps = run.max_steps;
+  options.image_size = run.input.image_size;
+  options.channels = run.input.channels;
+  options.preprocessing = &io::FindPreprocessing(run.input.preprocessing);
+  options.parameters = CollectParameters(run);
+  return options;
 }
 
 }  // namespace
 
-void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags) {
+void AddMonitoringFlags(CommandLine& line, MonitoringConfig& config, std::string& trace_steps) {
+  monitoring::SummaryOptions& summaries = config.summaries;
+  line.Group("Run and checkpoints");
+  line.AddPath("log_dir", summaries.folder, "Folder of event files; empty: --train_dir.");
   line.Group("Monitoring");
-  line.AddBool("report", flags.report, "Write train_dir/report.html, a report for browsers.");
-  line.AddNonNegative("image_summaries", flags.image_summaries,
+  line.AddNonNegative("save_summaries_steps", summaries.every_steps,
+                      "Steps between summaries; 0: see --save_summaries_secs.");
+  line.AddNonNegative("save_summaries_secs", summaries.every_secs,
+                      "Seconds between summaries; 0: only of the first and the last step.");
+  line.Add("report", config.report, "Write train_dir/report.html, a report for browsers.");
+  line.AddNonNegative("image_summaries", summaries.num_images,
                       "Number of images of the batch in each summary, as the net gets them.");
-  line.AddBool("histograms", flags.histograms,
-               "Add histograms of weights, gradients and end points to summaries; needs time and "
-               "memory, and changes results slightly with 16-bit types, which round end points.");
-  line.AddPath("trace", flags.trace,
+  line.Add("histograms", summaries.histograms,
+           "Add histograms of weights, gradients and end points to summaries; needs time and "
+           "memory, and changes results slightly with 16-bit types, which round end points.");
+  line.AddPath("trace", config.trace.path,
                "Write a trace of all ranks to this file, for ui.perfetto.dev.", HelpLevel::kBasic);
-  line.Add("trace_steps", flags.trace_steps,
+  line.Add("trace_steps", trace_steps,
            "Steps that --trace records: the last N, or FIRST:LAST counted from 0.");
-  line.AddBool("trace_kernels", flags.trace_kernels,
-               "Record each kernel in --trace, in addition to phases and collectives.");
+  line.Add("trace_kernels", config.trace.kernels,
+           "Record each kernel in --trace, in addition to phases and collectives.");
 }
 
-std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,
-                                                                    const MonitoredRun& run,
+std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringConfig& config,
+                                                                    const RunDescription& run,
                                                                     train::TrainStep& step,
                                                                     const RankContext& context) {
   std::vector<std::unique_ptr<train::TrainingCallback>> callbacks;
-  if (!flags.trace.empty()) {
-    RejectSpecialFile("flags", flags.trace);
-    monitoring::TraceOptions options{.path = flags.trace, .kernels = flags.trace_kernels};
-    monitoring::ParseTraceSteps(flags.trace_steps, options);
-    callbacks.push_back(std::make_unique<monitoring::Trace>(options, step, context.communicator()));
+  if (!config.trace.path.empty()) {
+    RejectSpecialFile("flags", config.trace.path);
+    callbacks.push_back(std::make_unique<monitoring::Trace>(
+        config.trace, step, context.communicator(), context.diagnostics()));
   }
   if (!context.is_chief()) return callbacks;
   callbacks.push_back(std::make_unique<monitoring::Progress>(monitoring::ProgressOptions{
       .max_steps = run.max_steps, .eval_every = run.eval_every, .time_left = run.time_left}));
   if (run.train_dir.empty()) return callbacks;
   callbacks.push_back(
-      std::make_unique<monitoring::Summaries>(MakeSummaryOptions(flags, run), step));
-  if (flags.report)
+      std::make_unique<monitoring::Summaries>(MakeSummaryOptions(config, run), step));
+  if (config.report)
     callbacks.push_back(std::make_unique<monitoring::Report>(MakeReportOptions(run, context)));
   return callbacks;
 }

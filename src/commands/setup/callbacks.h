@@ -12,26 +12,24 @@
 #include "src/commands/cli/command_line.h"
 #include "src/commands/setup/inputs.h"
 #include "src/commands/setup/rank_context.h"
+#include "src/monitoring/tensorboard/summaries.h"
+#include "src/monitoring/trace/trace.h"
 #include "src/train/loop/training_callback.h"
 
 namespace carole::commands {
 
-struct MonitoringFlags {
-  std::string trace;  // path; empty: no trace
-  std::string trace_steps = "100";
-  bool trace_kernels = false;
+struct MonitoringConfig {
+  monitoring::TraceOptions trace;  // an empty path: no trace
+  // An empty folder: train_dir. MakeCallbacks() adds what follows from the run.
+  monitoring::SummaryOptions summaries;
   bool report = true;
-  int image_summaries = 3;
-  bool histograms = false;
 };
-void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags);
+// `trace_steps`: the value of --trace_steps, which monitoring::ParseTraceSteps() reads.
+void AddMonitoringFlags(CommandLine& line, MonitoringConfig& config, std::string& trace_steps);
 
 // The facts about a run that callbacks show.
-struct MonitoredRun {
+struct RunDescription {
   std::string train_dir;              // "": nothing is written there
-  std::string log_dir;                // folder of event files; "": train_dir
-  int64_t save_summaries_steps = 0;   // steps between summaries; 0: by time
-  double save_summaries_secs = 600;   // seconds between summaries
   int64_t max_steps = 0;              // 0: no end
   int64_t eval_every = 0;             // steps; 0: never
   std::function<double()> time_left;  // seconds until the run is stopped, or infinity
@@ -44,8 +42,8 @@ struct MonitoredRun {
 
 // Returns the callbacks of this rank. `step` and `context` must outlive them. Throws UsageError for
 // flag values that make no sense.
-std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,
-                                                                    const MonitoredRun& run,
+std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringConfig& config,
+                                                                    const RunDescription& run,
                                                                     train::TrainStep& step,
                                                                     const RankContext& context);
 

@@ -10,7 +10,6 @@
 #include "io/datasets/verify.h"
 #include "io/records/record_index.h"
 #include "io/records/tfrecord.h"
-#include "src/commands/cli/flag_names.h"
 #include "src/commands/setup/raw_data.h"
 #include "src/core/error.h"
 
@@ -42,18 +41,18 @@ void CheckFirstAndLastRecord(const std::filesystem::path& shard, const io::Datas
 
 }  // namespace
 
-Finding CheckData(const DatasetFlags& flags, double seconds) {
+Finding CheckData(const DataConfig& flags, double seconds) {
   using Clock = std::chrono::steady_clock;
   try {
     const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
-    if (HoldsOnlyRawFiles(dataset, flags.dataset_dir)) {
-      return {
-          "data", FindingStatus::kOk,
-          fmt::format("{}: raw files; training converts them to TFRecords once", flags.dataset_dir),
-          ""};
+    if (HoldsOnlyRawFiles(dataset, flags.pipeline.dataset_dir)) {
+      return {"data", FindingStatus::kOk,
+              fmt::format("{}: raw files; training converts them to TFRecords once",
+                          flags.pipeline.dataset_dir),
+              ""};
     }
-    const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
-    const int num_classes = io::NumClasses(dataset, flags.dataset_dir);
+    const auto shards = io::FindShards(dataset, flags.pipeline.split, flags.pipeline.dataset_dir);
+    const int num_classes = io::NumClasses(dataset, flags.pipeline.dataset_dir);
     // A stride without a common divisor with the number of shards visits each shard once.
     size_t step = std::max<size_t>(1, shards.size() * 5 / 8);
     while (std::gcd(step, shards.size()) != 1) ++step;
@@ -64,17 +63,16 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
     return {"data", FindingStatus::kOk,
             fmt::format("{} shards in {}; first and last record are good in {} of them, as many "
                         "as the time allowed",
-                        shards.size(), flags.dataset_dir, num_checked),
+                        shards.size(), flags.pipeline.dataset_dir, num_checked),
             ""};
   } catch (const UsageError& error) {
-    return {"data", FindingStatus::kProblem, WithFlags(error.what()), "correct the flag"};
+    return {"data", FindingStatus::kProblem, error.what(), "correct the flag"};
   } catch (const DataError& error) {
-    return {"data", FindingStatus::kProblem, WithFlags(error.what()),
+    return {"data", FindingStatus::kProblem, error.what(),
             "correct --dataset_dir, or copy missing and damaged files again; `carole dataset "
             "verify` checks every record"};
   } catch (const std::exception& error) {
-    return {"data", FindingStatus::kProblem, WithFlags(error.what()),
-            "give this user read permission"};
+    return {"data", FindingStatus::kProblem, error.what(), "give this user read permission"};
   }
 }
 

@@ -8,6 +8,6 @@ namespace carole::commands {
 
 // Checks that all shards exist, and that the first and the last record of each are intact. Reads
 // evenly spread shards until `seconds` have passed, at least one.
-launch::Finding CheckData(const DatasetFlags& flags, double seconds);
+launch::Finding CheckData(const DataConfig& flags, double seconds);
 
 }  // namespace carole::commands

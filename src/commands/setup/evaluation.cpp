@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "collectives/ranks/rank_local_work.h"
@@ -58,9 +59,8 @@ int64_t LargestBatchWithin(size_t max_bytes, int64_t batch, size_t bytes) {
 
 }  // namespace
 
-Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input,
-                       const RankContext& context, int64_t local_batch, VariableStore* share,
-                       size_t max_bytes)
+Evaluation::Evaluation(const DataConfig& dataset, const NetInput& input, const RankContext& context,
+                       int64_t local_batch, VariableStore* share, size_t max_bytes)
     : dataset_(dataset),
       input_(input),
       context_(context),
@@ -98,13 +98,14 @@ std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
         io::MakePipeline(MakePipelineOptions(dataset_, input_, context_, local_batch_)), count,
         context_.rank() * local_batch_);
   });
-  auto metrics = train::Evaluate(*inference_, *source, context_.communicator(), stop_requested);
-  if (metrics && dataset_.max_bad_records > 0) {
+  auto metrics = train::Evaluate(*inference_, *source, context_.communicator(),
+                                 context_.diagnostics(), stop_requested);
+  if (metrics && dataset_.pipeline.max_bad_records > 0) {
     int64_t skipped = 0;
     for (const int64_t count_of_rank :
          AllGather(context_.communicator(), source->skipped(), {.what = "bad records"}))
       skipped += count_of_rank;
-    train::RequireFewSkipped(skipped, dataset_.max_bad_records);
+    train::RequireFewSkipped(skipped, dataset_.pipeline.max_bad_records);
   }
   return metrics;
 }
@@ -122,24 +123,27 @@ std::vector<std::string> NetClassNames(const io::DatasetEntry& dataset,
   return names;
 }
 
-std::vector<std::string> NetClassNames(const DatasetFlags& dataset, const NetInput& input) {
-  return NetClassNames(*input.dataset, dataset.dataset_dir, dataset.labels_offset,
+std::vector<std::string> NetClassNames(const DataConfig& dataset, const NetInput& input) {
+  return NetClassNames(*input.dataset, dataset.pipeline.dataset_dir, dataset.pipeline.labels_offset,
                        input.num_classes);
 }
 
 std::vector<std::string> SplitClassNames(const std::string& text) {
-  return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
+  std::vector<std::string> names;
+  std::istringstream lines(text);
+  for (std::string name; std::getline(lines, name);) names.push_back(name);
+  return names;
 }
 
-train::RunMetadata MakeDataMetadata(const DatasetFlags& dataset, const NetInput& input) {
+train::RunMetadata MakeDataMetadata(const DataConfig& dataset, const NetInput& input) {
   return {{train::kDataset, std::string(input.dataset->name)},
           {train::kImageSize, std::to_string(input.image_size)},
           {train::kChannels, std::to_string(input.channels)},
           {train::kNumClasses, std::to_string(input.num_classes)},
-          {train::kLabelsOffset, std::to_string(dataset.labels_offset)},
+          {train::kLabelsOffset, std::to_string(dataset.pipeline.labels_offset)},
           {train::kPreprocessing, input.preprocessing},
-          {train::kDctMethod, dataset.dct_method},
-          {train::kDctScaling, dataset.dct_scaling ? "1" : "0"},
+          {train::kDctMethod, Name(dataset.pipeline.dct_method)},
+          {train::kDctScaling, dataset.pipeline.dct_scaling ? "1" : "0"},
           {train::kClassNames, JoinTexts(NetClassNames(dataset, input), "\n")}};
 }
 

@@ -28,7 +28,7 @@ class Evaluation {
   // The batch has `local_batch` images per rank. It is smaller, but at least one image, if the
   // activations would exceed `max_bytes` (0: no limit) or the free memory of the device. All ranks
   // use the smallest batch of any rank. Collective.
-  Evaluation(const DatasetFlags& dataset, const NetInput& input, const RankContext& context,
+  Evaluation(const DataConfig& dataset, const NetInput& input, const RankContext& context,
              int64_t local_batch, VariableStore* share = nullptr, size_t max_bytes = 0);
 
   VariableStore& store() { return inference_->store(); }
@@ -39,7 +39,7 @@ class Evaluation {
                                     const std::function<bool()>& stop_requested = {});
 
  private:
-  const DatasetFlags dataset_;
+  const DataConfig dataset_;
   const NetInput input_;
   const RankContext& context_;
   int64_t local_batch_;
@@ -51,14 +51,14 @@ class Evaluation {
 std::vector<std::string> NetClassNames(const io::DatasetEntry& dataset,
                                        const std::filesystem::path& dataset_dir,
                                        int64_t labels_offset, int64_t num_classes);
-std::vector<std::string> NetClassNames(const DatasetFlags& dataset, const NetInput& input);
+std::vector<std::string> NetClassNames(const DataConfig& dataset, const NetInput& input);
 
 // Splits the checkpoint attribute train::kClassNames, which has one line per name.
 std::vector<std::string> SplitClassNames(const std::string& text);
 
 // Returns what labels and pixels mean, as run metadata: checkpoints store it, and evaluation
 // compares it.
-train::RunMetadata MakeDataMetadata(const DatasetFlags& dataset, const NetInput& input);
+train::RunMetadata MakeDataMetadata(const DataConfig& dataset, const NetInput& input);
 
 // Returns which weights of a checkpoint are used: as in TF-Slim, the moving averages unless
 // --moving_average_decay is 0.

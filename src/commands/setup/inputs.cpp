@@ -9,7 +9,6 @@
 #include "collectives/ranks/settings_check.h"
 #include "io/preprocessing/preprocessing.h"
 #include "io/records/record_index.h"
-#include "src/backend/arena_math.h"
 #include "src/backend/nvjpeg/nvjpeg.h"
 #include "src/commands/flags/flag_check.h"
 #include "src/core/error.h"
@@ -24,17 +23,25 @@ namespace fs = std::filesystem;
 // Returns the GPU that the rank computes on, or the one with its local rank if it computes on the
 // CPU.
 int ChooseNvjpegGpu(const RankContext& context) {
-  const ArenaMath* math = context.backend().arena_math();
-  return math != nullptr ? math->device() : context.communicator().local_rank();
+  const std::optional<GpuStream> gpu = context.backend().gpu_stream();
+  return gpu ? gpu->device : context.communicator().local_rank();
 }
 
 // Returns how the net normalizes images that arrive as bytes, or nullopt if they arrive as fp32.
-std::optional<NormalizeAttributes> ChooseNormalize(const DatasetFlags& dataset,
-                                                   const io::PreprocessingEntry& preprocessing) {
-  const bool whole_pixels = preprocessing.has_integer_pixels && !dataset.use_grayscale;
+std::optional<NormalizeAttributes> ChooseNormalize(const DataConfig& dataset,
+                                                   const io::PreprocessingEntry& preprocessing,
+                                                   const io::Augmentations& augmentations) {
+  const bool whole_pixels =
+      preprocessing.has_integer_pixels && !dataset.use_grayscale && augmentations.empty();
   const bool wanted =
       dataset.input_dtype == "auto" ? whole_pixels : dataset.input_dtype == Name(DType::kU8);
   if (!wanted) return std::nullopt;
+  if (!augmentations.batches.empty()) {
+    throw UsageError(
+        fmt::format("[flags] --input_dtype: images of bytes cannot be mixed ({}): got "
+                    "uint8, want fp32 or auto",
+                    augmentations.Describe()));
+  }
   const io::Normalization& n = io::NormalizationOf(preprocessing);
   return NormalizeAttributes{.subtract = n.subtract, .multiply = n.multiply};
 }
@@ -47,93 +54,94 @@ std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag) 
   return named != nullptr ? std::string(named->preprocessing) : flag;
 }
 
-NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
+NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset) {
   NetInput input;
   input.net = &nets::FindNet(net.model_name);
   input.dataset = &io::FindDataset(dataset.dataset_name);
-  if (dataset.dataset_dir.empty())
+  if (dataset.pipeline.dataset_dir.empty())
     throw UsageError("[flags] --dataset_dir: missing; name the folder of the TFRecords");
   input.preprocessing = PreprocessingOf(*input.net, dataset.preprocessing_name);
-  input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
+  input.image_size =
+      static_cast<int>(net.model.image_size > 0 ? net.model.image_size : input.net->image_size);
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
   io::CheckPreprocessingSize(preprocessing, input.image_size, input.image_size);
-  input.normalize = ChooseNormalize(dataset, preprocessing);
+  input.augmentations = dataset.augmentations.Active();
+  input.normalize = ChooseNormalize(dataset, preprocessing, input.augmentations);
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
-  input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
+  input.num_classes =
+      io::NumClasses(*input.dataset, dataset.pipeline.dataset_dir) - dataset.pipeline.labels_offset;
   if (input.num_classes < 2) {
-    if (dataset.labels_offset == 0)
+    if (dataset.pipeline.labels_offset == 0)
       throw DataError(
           fmt::format("[data] --dataset_dir={}: labels.txt: too few classes: got {}, want 2 or "
                       "more lines INDEX:NAME",
-                      dataset.dataset_dir, input.num_classes));
+                      dataset.pipeline.dataset_dir, input.num_classes));
     throw UsageError(fmt::format("[flags] --labels_offset: too few classes: got {}, want 2 or more",
                                  input.num_classes));
   }
   return input;
 }
 
-void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
+void AddInputFlags(CommandLine& line, DataConfig& flags) {
   line.Group("Data");
-  line.AddBool("fast_mode", flags.fast_mode,
-               "For the inception preprocessing: only bilinear resizing, brightness and "
-               "saturation; --nofast_mode adds three ways of resizing, hue and contrast.");
-  line.AddBool("use_bounding_boxes", flags.use_bounding_boxes,
-               "For the inception preprocessing: let each crop cover part of an annotated object; "
-               "TF-Slim's trainer ignores the boxes.");
+  line.Add("fast_mode", flags.pipeline.fast_mode,
+           "For the inception preprocessing: only bilinear resizing, brightness and "
+           "saturation; --nofast_mode adds three ways of resizing, hue and contrast.");
+  line.Add("use_bounding_boxes", flags.pipeline.use_bounding_boxes,
+           "For the inception preprocessing: let each crop cover part of an annotated object; "
+           "TF-Slim's trainer ignores the boxes.");
   line.Add("input_dtype", flags.input_dtype,
            "Type of images that the net gets; uint8 sends a quarter of the bytes to a GPU but "
            "rounds resized and distorted pixels; auto: uint8 if that changes nothing.")
-      ->check(CLI::IsMember({"auto", "fp32", "uint8"}));
-  line.Add("shuffle_block_records", flags.shuffle_block_records,
+      .OneOf({"auto", "fp32", "uint8"});
+  AddSettings(line, flags.augmentations.settings());
+  line.Add("shuffle_block_records", flags.pipeline.shuffle_block_records,
            "For disks that seek slowly: shuffle blocks of this many records, then records within "
            "16 blocks; 0: shuffle all records.")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+      .Between(0, 1LL << 32);
 }
 
-int DecodeThreads(const DatasetFlags& flags, const RankContext& context) {
+int DecodeThreads(const DataConfig& flags, const RankContext& context) {
   // Decoding stalls on memory and branches, so a core's second hyperthread speeds it up. It gains
   // nothing while vector kernels compute on the same core.
-  const int room = context.backend().on_host() ? context.cores() : context.hyperthreads();
+  const int room = context.backend().is_asynchronous() ? context.hyperthreads() : context.cores();
   if (flags.num_preprocessing_threads > 0) return std::min(flags.num_preprocessing_threads, room);
   const int free = room - context.backend().threads();  // a GPU's backend has one: it launches
   return free > 0 ? free : room;
 }
 
-io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
+io::PipelineOptions MakePipelineOptions(const DataConfig& flags, const NetInput& input,
                                         const RankContext& context, int64_t local_batch) {
-  io::PipelineOptions options;
+  io::PipelineOptions options = flags.pipeline;
   options.dataset = input.dataset;
-  options.dataset_dir = flags.dataset_dir;
-  options.work_dir = flags.work_dir;
-  options.split = flags.dataset_split_name;
   options.preprocessing = &io::FindPreprocessing(input.preprocessing);
   options.height = options.width = input.image_size;
   options.channels = input.channels;
-  options.labels_offset = flags.labels_offset;
   options.num_classes = input.num_classes;
   options.local_batch = local_batch;
   options.rank = context.rank();
   options.size = context.size();
-  options.dct_method = ParseDctMethod(flags.dct_method);
-  if (flags.jpeg_decoder == "nvjpeg")
+  if (flags.use_nvjpeg)
     options.decoder_factory = std::make_shared<gpu_jpeg::NvJpeg>(ChooseNvjpegGpu(context));
-  options.dct_scaling = flags.dct_scaling;
-  options.fast_mode = flags.fast_mode;
-  options.use_bounding_boxes = flags.use_bounding_boxes;
-  options.shuffle_block_records = flags.shuffle_block_records;
-  options.max_bad_records = flags.max_bad_records;
   options.threads = DecodeThreads(flags, context);
   return options;
 }
 
-int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const RankContext& context) {
-  const std::string& split = flags.dataset_split_name;
+void SetTraining(const NetInput& input, io::PipelineOptions& options) {
+  options.training = options.shuffle = options.repeat = true;
+  options.dtype = input.training_dtype();
+  options.augmentations = input.augmentations;
+}
+
+int64_t CountSamples(const DataConfig& flags, const NetInput& input, const RankContext& context) {
+  const std::string& split = flags.pipeline.split;
   io::RecordIndex index;
   collectives::RunRankLocal(context.communicator(), "records", [&] {
-    index = io::LoadRecordIndex({.shards = io::FindShards(*input.dataset, split, flags.dataset_dir),
-                                 .work_dir = flags.work_dir,
-                                 .threads = DecodeThreads(flags, context),
-                                 .skip_damage = flags.max_bad_records > 0});
+    index = io::LoadRecordIndex(
+        {.shards = io::FindShards(*input.dataset, split, flags.pipeline.dataset_dir),
+         .work_dir = flags.pipeline.work_dir,
+         .threads = DecodeThreads(flags, context),
+         .skip_damage = flags.pipeline.max_bad_records > 0});
   });
   std::string shards;
   for (const io::ShardIndex& shard : index.shards()) {
@@ -147,19 +155,30 @@ int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Ran
   return index.num_records();
 }
 
-nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch) {
-  return {.batch_size = local_batch,
-          .image_size = input.image_size,
-          .channels = input.channels,
-          .num_classes = input.num_classes};
+nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch,
+                                    nets::ModelOptions options) {
+  options.batch_size = local_batch;
+  options.image_size = input.image_size;
+  options.channels = input.channels;
+  options.num_classes = input.num_classes;
+  return options;
+}
+
+nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local_batch,
+                                            nets::ModelOptions options) {
+  options = MakeModelOptions(input, local_batch, std::move(options));
+  options.training = true;
+  options.normalize = input.normalize;
+  options.soft_labels = !input.augmentations.batches.empty();
+  return options;
 }
 
 int64_t DivideHostBatch(int64_t batch, const RankContext& context) {
   return std::max<int64_t>(1, batch / context.communicator().local_size());
 }
 
-int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
-               const MachineFlags& machine,
+int RunOnInput(const CommandLine& line, const DataConfig& dataset, const NetConfig& net,
+               const MachineConfig& machine,
                const std::function<int(RankContext&, const NetInput&)>& body) {
   const NetInput input = ResolveNetInput(net, dataset);
   return RunAsRank(machine, [&](RankContext& context) {

@@ -17,8 +17,9 @@ struct NetInput {
   const io::DatasetEntry* dataset = nullptr;
   std::string preprocessing;
   int image_size = 0;
-  int channels = 0;     // the data set's, or 1 with --use_grayscale
-  int num_classes = 0;  // the data set's number less labels_offset
+  int channels = 0;                 // the data set's, or 1 with --use_grayscale
+  int num_classes = 0;              // the data set's number less labels_offset
+  io::Augmentations augmentations;  // of training; all are active
   // If set, training images are bytes, and the net normalizes them in this way.
   std::optional<NormalizeAttributes> normalize;
 
@@ -32,29 +33,34 @@ std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag);
 
 // Resolves names and sizes. Throws UsageError for unknown names, for an --input_dtype that the
 // preprocessing does not support, and if --dataset_dir is missing.
-NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
+NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset);
 
 // Adds the flags of training data that AddDatasetFlags() does not add.
-void AddInputFlags(CommandLine& line, DatasetFlags& flags);
+void AddInputFlags(CommandLine& line, DataConfig& flags);
 
 // Returns the number of threads that read and decode images. By default these are the cores that
 // the compute threads leave free. If they leave none, it is all cores, since decode threads sleep
 // while enough batches are ready. It is at most the rank's number of cores, or of hyperthreads if
 // a GPU computes.
-int DecodeThreads(const DatasetFlags& flags, const RankContext& context);
+int DecodeThreads(const DataConfig& flags, const RankContext& context);
 
 // Returns options for this rank's part of one ordered pass over the split. Callers change training,
 // shuffle, repeat, seed and start position as needed.
-io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
+io::PipelineOptions MakePipelineOptions(const DataConfig& flags, const NetInput& input,
                                         const RankContext& context, int64_t local_batch);
+
+// Changes the options to those of endless training: shuffled, with augmentations.
+void SetTraining(const NetInput& input, io::PipelineOptions& options);
 
 // Returns the number of records in the split. Collective. Throws ConfigError if ranks see different
 // shards.
-int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const RankContext& context);
+int64_t CountSamples(const DataConfig& flags, const NetInput& input, const RankContext& context);
 
-// Returns options to build the net for this input, for evaluation unless the caller sets
-// `training`.
-nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch);
+// Return `options` with the sizes of this input, to build the net for evaluation or for training.
+nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch,
+                                    nets::ModelOptions options = {});
+nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local_batch,
+                                            nets::ModelOptions options = {});
 
 // Divides a host's batch among its ranks. Returns this rank's share, at least one image.
 int64_t DivideHostBatch(int64_t batch, const RankContext& context);
@@ -62,8 +68,8 @@ int64_t DivideHostBatch(int64_t batch, const RankContext& context);
 // Runs `body` as one rank and returns its result. Used by train and eval after parsing. Resolves
 // the input before ranks connect, so that wrong flags fail at once. Then checks that all ranks have
 // the same flags.
-int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
-               const MachineFlags& machine,
+int RunOnInput(const CommandLine& line, const DataConfig& dataset, const NetConfig& net,
+               const MachineConfig& machine,
                const std::function<int(RankContext&, const NetInput&)>& body);
 
 }  // namespace carole::commands

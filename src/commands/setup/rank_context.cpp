@@ -24,7 +24,6 @@
 #include "launch/doctor/doctor.h"
 #include "launch/machine/cgroups.h"
 #include "launch/machine/cores.h"
-#include "src/backend/arena_math.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
 #include "src/core/files/tuning_cache.h"
@@ -38,13 +37,10 @@ namespace {
 constexpr int kSignaled = 128;  // the exit code after a signal is this plus the signal's number
 std::optional<ExitCode> exit_meaning;
 
-std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& flags) {
-  const collectives::CommunicatorOptions options{
-      .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
-      .deadline_seconds = flags.collective_timeout,
-      .all_reduce = flags.all_reduce,
-      .choices_path = TuningCache::DefaultPath("all_reduce"),
-      .wire_dtype = flags.wire_dtype};
+std::unique_ptr<collectives::FullCommunicator> MakeCommunicator(const MachineConfig& flags) {
+  collectives::CommunicatorOptions options = flags.communicator;
+  options.warn_seconds = std::min(options.warn_seconds, options.deadline_seconds / 2);
+  options.choices_path = TuningCache::DefaultPath("all_reduce");
   return collectives::MakeMpiCommunicator(options);
 }
 
@@ -122,13 +118,13 @@ bool AllRanksHaveGpus(collectives::Communicator& communicator) {
 // kernels for most backward passes, and the reference backend's loops are many times faster.
 bool IsFast(const BackendEntry& entry) {
   if (!entry.unavailable_reason().empty()) return false;
-  const bool is_slow = entry.name == "onednn" && __builtin_cpu_supports("avx2") == 0;
+  const bool is_slow = entry.make == MakeOneDnnBackend && __builtin_cpu_supports("avx2") == 0;
   if (is_slow)
     LogWarning("job", "this CPU has no AVX2, so oneDNN would be slow; using --backend=reference");
   return !is_slow;
 }
 
-std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
+std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
                                      collectives::Communicator& communicator) {
   const std::string& name = flags.backend;
   const bool is_auto = name == "auto";
@@ -195,10 +191,10 @@ void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
 
 }  // namespace
 
-RankContext::RankContext(const MachineFlags& flags)
-    : collective_timeout_(flags.collective_timeout), wire_dtype_(flags.wire_dtype) {
+RankContext::RankContext(const MachineConfig& flags)
+    : collective_timeout_(flags.communicator.deadline_seconds),
+      wire_dtype_(flags.communicator.wire_dtype) {
   FlushDenormals();
-  const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size(), flags.is_training);
   SetLogRank(rank(), size());
@@ -210,15 +206,14 @@ RankContext::RankContext(const MachineFlags& flags)
   cores_ = share.cores;
   hyperthreads_ = share.hyperthreads;
   const int threads = SetOpenMpThreads(flags.threads > 0 ? flags.threads : cores_);
-  MakeBackendOnAllRanks(flags, threads, precision);
+  MakeBackendOnAllRanks(flags, threads);
 }
 
-void RankContext::MakeBackendOnAllRanks(const MachineFlags& flags, int threads,
-                                        Precision precision) {
+void RankContext::MakeBackendOnAllRanks(const MachineConfig& flags, int threads) {
   std::exception_ptr problem;
   try {
     backend_ = MakeBackend(flags, threads, *communicator_);
-    backend_->SetPrecision(precision);
+    backend_->SetPrecision(flags.precision);
     if (!flags.winograd) backend_->UseWinograd(Winograd::kNever);
   } catch (const Error&) {
     problem = std::current_exception();
@@ -234,15 +229,15 @@ void RankContext::MakeBackendOnAllRanks(const MachineFlags& flags, int threads,
 }
 
 void RankContext::ConnectDevices() const {
-  const ArenaMath* math = backend_->arena_math();
-  if (math == nullptr) return;
-  if (wire_dtype_ != "fp32" && is_chief())
-    LogWarning("job", "--wire_dtype={}: has no effect: GPUs send fp32", wire_dtype_);
-  collectives::UseNccl(*communicator_, {.device = math->device(), .stream = math->stream()},
-                       collective_timeout_);
+  const std::optional<GpuStream> gpu = backend_->gpu_stream();
+  if (!gpu) return;
+  if (wire_dtype_ != DType::kF32 && is_chief())
+    LogWarning("job", "--wire_dtype={}: has no effect: GPUs send fp32", Name(wire_dtype_));
+  communicator_->SetDeviceAllReduce(collectives::ConnectByNccl(
+      *communicator_, {.device = gpu->device, .stream = gpu->stream}, collective_timeout_));
 }
 
-int RunAsRank(const MachineFlags& flags, const std::function<int(RankContext&)>& body) {
+int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body) {
   RankContext context(flags);
   try {
     return body(context);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 #include "src/backend/backend.h"
 #include "src/commands/flags/flags.h"
 #include "src/core/error.h"
@@ -19,9 +19,10 @@ class RankContext {
   // Connects the ranks and makes the backend. Without mpirun or srun this is a job of one rank, and
   // MPI is not started. Collective. Throws ConfigError if the environment or the flags make no
   // sense or a rank lacks its device, CommError if ranks cannot connect.
-  explicit RankContext(const MachineFlags& flags);
+  explicit RankContext(const MachineConfig& flags);
 
-  collectives::Communicator& communicator() const { return *communicator_; }
+  collectives::FullCommunicator& communicator() const { return *communicator_; }
+  collectives::Diagnostics& diagnostics() const { return *communicator_; }
   const Backend& backend() const { return *backend_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
@@ -34,35 +35,35 @@ class RankContext {
 
  private:
   // Makes the backend; fails on all ranks if it fails on one. Collective.
-  void MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision);
+  void MakeBackendOnAllRanks(const MachineConfig& flags, int threads);
 
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
-  std::string wire_dtype_;
+  DType wire_dtype_;
   std::unique_ptr<Backend> backend_;  // its stream must outlive the communicator
-  std::unique_ptr<collectives::Communicator> communicator_;
+  std::unique_ptr<collectives::FullCommunicator> communicator_;
 };
 
 // Deletes an object that has device memory, except while an exception propagates. In that case the
 // device may be waiting for a rank that is gone, and freeing memory would wait for the device. The
 // process ends soon after and frees the memory.
 struct DeleteUnlessFailing {
-  bool on_host = true;
+  bool has_own_memory = false;
   template <typename T>
   void operator()(T* object) const {
-    if (on_host || std::uncaught_exceptions() == 0) delete object;
+    if (!has_own_memory || std::uncaught_exceptions() == 0) delete object;
   }
 };
 template <typename T>
 using DeviceOwned = std::unique_ptr<T, DeleteUnlessFailing>;
 template <typename T, typename... Arguments>
 DeviceOwned<T> MakeDeviceOwned(const RankContext& context, Arguments&&... arguments) {
-  return {new T(std::forward<Arguments>(arguments)...), {context.backend().on_host()}};
+  return {new T(std::forward<Arguments>(arguments)...), {context.backend().has_own_memory()}};
 }
 
 // Runs `body` as one rank of a job and returns its result. If a rank throws, the error is reported
 // and the whole job is aborted.
-int RunAsRank(const MachineFlags& flags, const std::function<int(RankContext&)>& body);
+int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body);
 
 // Logs the error and returns its exit code.
 int LogFailure(const std::exception_ptr& error);

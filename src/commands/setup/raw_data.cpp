@@ -43,25 +43,25 @@ std::string RecordsFolderName(const io::DatasetEntry& dataset, const fs::path& r
 }
 
 // Returns the folder where the records are or can be written.
-fs::path ChooseRecordsFolder(const DatasetFlags& flags, const io::DatasetEntry& dataset) {
-  const fs::path data = flags.dataset_dir;
+fs::path ChooseRecordsFolder(const DataConfig& flags, const io::DatasetEntry& dataset) {
+  const fs::path data = flags.pipeline.dataset_dir;
   const fs::path data_folder = fs::is_directory(data) ? data : fs::absolute(data).parent_path();
   const std::string name = RecordsFolderName(dataset, data);
-  for (const fs::path& folder : {data_folder, fs::path(flags.work_dir)}) {
+  for (const fs::path& folder : {data_folder, fs::path(flags.pipeline.work_dir)}) {
     if (folder.empty()) continue;
     if (HoldsAllSplits(folder / name, dataset) || access(folder.c_str(), W_OK) == 0)
       return folder / name;
   }
-  if (!flags.work_dir.empty()) {
+  if (!flags.pipeline.work_dir.empty()) {
     throw DiskError(
         fmt::format("[data] --work_dir={}: does not exist or cannot be written; name a folder for "
                     "the TFRecords that are made from the raw files in {}",
-                    flags.work_dir, flags.dataset_dir));
+                    flags.pipeline.work_dir, flags.pipeline.dataset_dir));
   }
   throw DiskError(
       fmt::format("[data] {}: is read-only, so TFRecords of its raw files cannot be written there; "
                   "name a folder for them with --work_dir",
-                  flags.dataset_dir));
+                  flags.pipeline.dataset_dir));
 }
 
 }  // namespace
@@ -73,20 +73,20 @@ bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& datas
          !io::FindRawMnist(dataset, dataset_dir).empty();
 }
 
-DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input,
-                            const RankContext& context) {
-  DatasetFlags prepared = flags;
-  const bool is_raw = HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir);
+DataConfig PrepareRecords(const DataConfig& flags, const NetInput& input,
+                          const RankContext& context) {
+  DataConfig prepared = flags;
+  const bool is_raw = HoldsOnlyRawFiles(*input.dataset, flags.pipeline.dataset_dir);
   collectives::RunRankLocal(context.communicator(), "raw files", [&] {
     if (!is_raw) return;
-    prepared.dataset_dir = ChooseRecordsFolder(flags, *input.dataset);
+    prepared.pipeline.dataset_dir = ChooseRecordsFolder(flags, *input.dataset);
     if (context.communicator().local_rank() != 0) return;
-    if (HoldsAllSplits(prepared.dataset_dir, *input.dataset)) return;
-    LogInfo("data", "{}: raw files; writing their TFRecords to {}", flags.dataset_dir,
-            prepared.dataset_dir);
+    if (HoldsAllSplits(prepared.pipeline.dataset_dir, *input.dataset)) return;
+    LogInfo("data", "{}: raw files; writing their TFRecords to {}", flags.pipeline.dataset_dir,
+            prepared.pipeline.dataset_dir);
     input.dataset->build({.dataset = input.dataset,
-                          .raw_dir = flags.dataset_dir,
-                          .output_dir = prepared.dataset_dir});
+                          .raw_dir = flags.pipeline.dataset_dir,
+                          .output_dir = prepared.pipeline.dataset_dir});
   });
   return prepared;
 }

@@ -15,7 +15,7 @@ bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& datas
 // One rank of each host writes the TFRecords once, into the folder records-HASH in dataset_dir, or
 // in work_dir if that is read-only. The hash differs for other raw files and for newer ones.
 // Collective. Throws DataError for damaged files, DiskError if neither folder can be written.
-DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input,
-                            const RankContext& context);
+DataConfig PrepareRecords(const DataConfig& flags, const NetInput& input,
+                          const RankContext& context);
 
 }  // namespace carole::commands

@@ -1,9 +1,39 @@
+// How several flags become one option.
+//
+// The programs whose jobs run here say the same things with different flags, and a recipe sets
+// defaults of all kinds. So a value alone does not decide. What the user gave, on the command line
+// or in a --config file, wins over what a recipe sets.
+//
+// Batch. --batch_size is per rank, as TF-Slim's is per clone. --train_batch_size is per host and is
+// divided among the host's ranks, as in the programs with one process per host.
+//   both given               an error
+//   --train_batch_size       must be divisible by the ranks of the host
+//   --batch_size             wins over a recipe's --train_batch_size
+//   neither                  a recipe's --train_batch_size, rounded down: 32 on 3 ranks are 10 each
+//
+// Length.
+//   --max_number_of_steps    a limit in steps; --max_step is the same as the UAI platform passes
+//                            it, and 0 there means "not set"
+//   --train_epochs           a limit in epochs
+//   both given, or neither   the shorter limit (train_plan.cpp)
+//   one given                it wins over the other, which can only be a recipe's
+// Evaluation follows the same idea: --eval_every in steps wins over --epochs_per_eval; giving
+// --eval_every=0 turns off evaluation that only a recipe asked for. Summaries, too: given seconds
+// win over a recipe's steps.
+//
+// Replicas. --replicas_to_aggregate counts only with --sync_replicas, and only if it is given, so
+// that old command lines decay as often as they did.
 #include "src/commands/setup/train_flags.h"
+
+#include <cmath>
+#include <limits>
 
 #include "io/datasets/datasets.h"
 #include "src/commands/cli/recipes.h"
 #include "src/commands/setup/activation_memory.h"
 #include "src/commands/setup/inputs.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::commands {
 namespace {
@@ -16,147 +46,212 @@ std::string ValidateFinalModelName(const std::string& name) {
                                  : name + ": want NAME.h5, without a folder, and not model.ckpt*";
 }
 
-void AddLengthFlags(CommandLine& line, RunFlags& flags) {
-  line.Group("Run and checkpoints");
-  line.AddPath("train_dir,output_dir", flags.train_dir,
-               "Folder of checkpoints and event files; a run resumes from it; empty: nothing is "
-               "saved.",
-               HelpLevel::kBasic);
-  line.AddPath("log_dir", flags.log_dir, "Folder of event files; empty: --train_dir.");
-  line.AddNonNegative("max_number_of_steps", flags.max_number_of_steps,
-                      "Steps after which training ends; 0: no limit.", HelpLevel::kBasic);
-  line.AddNonNegative(
-      "max_step", flags.max_step,
-      "Same as --max_number_of_steps, for the UAI platform; counts if it is above 0 "
-      "and the other is not given.");
-  line.AddNonNegative("train_epochs", flags.train_epochs,
-                      "Epochs after which training ends; 0: no limit; the shorter limit holds.",
-                      HelpLevel::kBasic);
-  line.Add("max_time", flags.max_time,
-           "Seconds (or a number with a unit, such as 90m or 2h) after which the run saves and "
-           "ends; 0: no limit.")
-      ->transform(CLI::AsNumberWithUnit(
-                      std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}})
-                      .description(""))
-      ->check(CLI::NonNegativeNumber);
-  line.AddNonNegative("stop_before_job_end", flags.stop_before_job_end,
-                      "Seconds before the end of a SLURM job (SLURM_JOB_END_TIME) at which the run "
-                      "saves and ends.");
-  line.Add("stop_exit_code", flags.stop_exit_code,
-           "Exit code of a run that saved because of a signal or a time limit.")
-      ->check(CLI::Range(0, 255));
-  line.AddNonNegative("seed", flags.seed,
-                      "Seed of weights, order of images, distortions and dropout.");
-}
-
-void AddBatchFlags(CommandLine& line, RunFlags& flags) {
-  line.Group("Optimization");
-  line.AddPositive("batch_size", flags.batch_size, "Images per step on each rank.",
-                   HelpLevel::kBasic);
-  line.AddNonNegative(
-      "train_batch_size", flags.train_batch_size,
-      "Images per step on each host, divided among its ranks; 0: see --batch_size.");
-}
-
-void AddFileFlags(CommandLine& line, RunFlags& flags) {
-  line.Group("Run and checkpoints");
-  line.AddNonNegative("save_interval_secs", flags.save_interval_secs,
-                      "Seconds between checkpoints; 0: only at the end, before a stop and before "
-                      "evaluations.",
-                      HelpLevel::kBasic);
-  line.AddNonNegative("keep_checkpoints", flags.keep_checkpoints,
-                      "Number of checkpoints that are kept, the newest ones; 0: all.");
-  line.Add("final_model", flags.final_model,
-           "Name in --train_dir for a copy of the last checkpoint when the run has finished.")
-      ->check(ValidateWeightsName)
-      ->check(ValidateFinalModelName);
-  line.Group("Monitoring");
-  line.AddNonNegative("log_every_n_steps", flags.log_every_n_steps,
-                      "Steps between two lines of the log; 0: none.", HelpLevel::kBasic);
-  line.AddNonNegative("save_summaries_steps", flags.save_summaries_steps,
-                      "Steps between summaries; 0: see --save_summaries_secs.");
-  line.AddNonNegative("save_summaries_secs", flags.save_summaries_secs,
-                      "Seconds between summaries; 0: only of the first and the last step.");
-}
-
-void AddLossFlags(CommandLine& line, RunFlags& flags) {
-  line.Group("Optimization");
-  line.Add("label_smoothing", flags.label_smoothing,
-           "Share of each label that is spread evenly over all classes.");
-  line.Add("loss_scale", flags.loss_scale,
-           "Factor of the loss in backward, a power of two; dynamic: halved when gradients "
-           "overflow, doubled after 2000 good steps; auto: dynamic with fp16, else 1.");
-  line.Add("on_nan", flags.on_nan,
-           "What happens when the loss or a gradient is not finite on some rank: the run ends, or "
-           "all ranks skip the step (ten skipped in a row end the run).")
-      ->check(CLI::IsMember({"stop", "skip"}));
-  line.Add("moving_average_decay", flags.moving_average_decay,
-           "Decay of the moving averages of all variables, which checkpoints keep; 0: none.");
-  line.AddBool("sync_replicas", flags.sync_replicas,
-               "Let --replicas_to_aggregate count; training is synchronous either way.");
-  line.AddPositive("replicas_to_aggregate", flags.replicas_to_aggregate,
-                   "Batches that the schedule counts as one step, if it is given together with "
-                   "--sync_replicas; else the number of ranks.");
-}
-
-void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
-  const auto without_blanks = [](std::string scope) { return CLI::detail::trim(scope); };
-  line.Group("Net");
-  line.AddPath("checkpoint_path", flags.checkpoint_path,
-               "Initial weights of a new run: file, TensorFlow prefix or folder.",
-               HelpLevel::kBasic);
-  line.AddList("checkpoint_exclude_scopes", flags.exclude_scopes,
-               "Name prefixes of variables that are not read from --checkpoint_path.")
-      ->transform(without_blanks, "", "");
-  line.AddList("trainable_scopes", flags.trainable_scopes,
-               "Name prefixes (regular expressions) of variables that are trained; empty: all.")
-      ->transform(without_blanks, "", "");
-  line.AddBool("ignore_missing_vars", flags.ignore_missing_vars,
-               "Initialize variables that --checkpoint_path lacks, instead of failing.");
-}
-
-void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
-  line.Group("Monitoring");
-  line.AddNonNegative("eval_every", flags.every,
-                      "Steps between evaluations, with one more at the end; 0: never.",
-                      HelpLevel::kBasic);
-  line.AddNonNegative("epochs_per_eval", flags.epochs_per_eval,
-                      "Epochs between evaluations; 0: see --eval_every.");
-  line.Add("eval_split_name", flags.split,
-           "Split that is evaluated; empty: the one that is not trained on.");
-  line.AddPositive("eval_batch_size", flags.batch_size,
-                   "Images that are evaluated at a time on each host.");
-  line.AddBool("keep_best", flags.keep_best,
-               "Keep the weights with the best accuracy in train_dir/best.");
+// An interval of 0 seconds means never, as in TensorFlow's Supervisor.
+void ReplaceZeroByNever(double& seconds) {
+  if (seconds <= 0) seconds = std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
 
-void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
-  AddDatasetFlags(line, flags.dataset);
-  AddInputFlags(line, flags.dataset);
-  AddNetFlags(line, flags.net);
-  AddFineTuningFlags(line, flags.fine_tuning);
-  AddBatchFlags(line, flags.run);
-  AddOptimizerFlags(line, flags.optimizer, flags.optimizer_options);
-  AddScheduleFlags(line, flags.schedule);
-  AddLossFlags(line, flags.run);
-  AddLengthFlags(line, flags.run);
-  AddFileFlags(line, flags.run);
-  AddEvaluationFlags(line, flags.evaluation);
-  AddMonitoringFlags(line, flags.monitoring);
-  AddMachineFlags(line, flags.machine);
-  AddActivationMemoryFlag(line, flags.activation_memory);
-  AddCollectiveFlags(line, flags.machine);
-  AddRankFlags(line, flags.ranks);
-  AddRecipeFlags(line, flags.recipe);
+TrainFlags::TrainFlags(CommandLine& line, TrainConfig& config) : line_(line), config_(config) {
+  AddDatasetFlags(line, config.data);
+  AddInputFlags(line, config.data);
+  AddNetFlags(line, config.net);
+  AddFineTuningFlags();
+  AddBatchFlags();
+  AddOptimizerFlags(line, config.step.optimizer, config.step.optimizer_options);
+  AddScheduleFlags(line, config.schedule);
+  AddLossFlags();
+  AddRunFlags();
+  AddFileFlags();
+  AddEvaluationFlags();
+  AddMonitoringFlags(line, config.monitoring, trace_steps_);
+  AddMachineFlags(line, config.machine);
+  AddActivationMemoryFlag(line, config.activation_memory);
+  AddCollectiveFlags(line, config.machine);
+  AddStepFlags(line, config.step, config.reproducible_shards);
+  AddRecipeFlags(line, config.recipe);
 }
 
-std::string EvaluationSplit(const TrainFlags& flags) {
-  if (!flags.evaluation.split.empty()) return flags.evaluation.split;
-  const std::string& trained = flags.dataset.dataset_split_name;
+void TrainFlags::AddRunFlags() {
+  train::TrainerOptions& trainer = config_.trainer;
+  line_.Group("Run and checkpoints");
+  line_.AddPath("train_dir,output_dir", trainer.train_dir,
+                "Folder of checkpoints and event files; a run resumes from it; empty: nothing is "
+                "saved.",
+                HelpLevel::kBasic);
+  line_.AddNonNegative("max_number_of_steps", trainer.max_number_of_steps,
+                       "Steps after which training ends; 0: no limit.", HelpLevel::kBasic);
+  line_.AddNonNegative(
+      "max_step", max_step_,
+      "Same as --max_number_of_steps, for the UAI platform; counts if it is above 0 "
+      "and the other is not given.");
+  line_.AddNonNegative("train_epochs", config_.train_epochs,
+                       "Epochs after which training ends; 0: no limit; the shorter limit holds.",
+                       HelpLevel::kBasic);
+  line_
+      .AddNonNegative(
+          "max_time", config_.time_limit.max_seconds,
+          "Seconds (or a number with a unit, such as 90m or 2h) after which the run saves and "
+          "ends; 0: no limit.")
+      .AllowTimeUnits();
+  line_.AddNonNegative("stop_before_job_end", config_.time_limit.margin_seconds,
+                       "Seconds before the end of a SLURM job (SLURM_JOB_END_TIME) at which the "
+                       "run saves and ends.");
+  line_
+      .Add("stop_exit_code", config_.stop_exit_code,
+           "Exit code of a run that saved because of a signal or a time limit.")
+      .Between(0, 255);
+  line_.AddNonNegative("seed", trainer.seed,
+                       "Seed of weights, order of images, distortions and dropout.");
+}
+
+void TrainFlags::AddBatchFlags() {
+  line_.Group("Optimization");
+  line_.AddPositive("batch_size", config_.batch.per_rank, "Images per step on each rank.",
+                    HelpLevel::kBasic);
+  line_.AddNonNegative(
+      "train_batch_size", config_.batch.per_host,
+      "Images per step on each host, divided among its ranks; 0: see --batch_size.");
+}
+
+void TrainFlags::AddFileFlags() {
+  train::TrainerOptions& trainer = config_.trainer;
+  line_.Group("Run and checkpoints");
+  line_.AddNonNegative("save_interval_secs", trainer.save_interval_secs,
+                       "Seconds between checkpoints; 0: only at the end, before a stop and before "
+                       "evaluations.",
+                       HelpLevel::kBasic);
+  line_.AddNonNegative("keep_checkpoints", trainer.keep_checkpoints,
+                       "Number of checkpoints that are kept, the newest ones; 0: all.");
+  line_
+      .Add("final_model", config_.final_model,
+           "Name in --train_dir for a copy of the last checkpoint when the run has finished.")
+      .Satisfies(ValidateWeightsName)
+      .Satisfies(ValidateFinalModelName);
+  line_.Group("Monitoring");
+  line_.AddNonNegative("log_every_n_steps", trainer.log_every_n_steps,
+                       "Steps between two lines of the log; 0: none.", HelpLevel::kBasic);
+}
+
+void TrainFlags::AddLossFlags() {
+  line_.Group("Optimization");
+  line_.Add("label_smoothing", config_.net.model.label_smoothing,
+            "Share of each label that is spread evenly over all classes.");
+  line_.Add("loss_scale", config_.loss_scale,
+            "Factor of the loss in backward, a power of two; dynamic: halved when gradients "
+            "overflow, doubled after 2000 good steps; auto: dynamic with fp16, else 1.");
+  line_.AddChoice<train::OnNan>(
+      "on_nan", config_.trainer.on_nan,
+      {{"stop", train::OnNan::kStop}, {"skip", train::OnNan::kSkip}},
+      "What happens when the loss or a gradient is not finite on some rank: the run ends, or "
+      "all ranks skip the step (ten skipped in a row end the run).");
+  line_.Add("moving_average_decay", config_.step.moving_average_decay,
+            "Decay of the moving averages of all variables, which checkpoints keep; 0: none.");
+  line_.Add("sync_replicas", sync_replicas_,
+            "Let --replicas_to_aggregate count; training is synchronous either way.");
+  line_.AddPositive("replicas_to_aggregate", replicas_to_aggregate_,
+                    "Batches that the schedule counts as one step, if it is given together with "
+                    "--sync_replicas; else the number of ranks.");
+}
+
+void TrainFlags::AddFineTuningFlags() {
+  line_.Group("Net");
+  line_.AddPath("checkpoint_path", config_.checkpoint_path,
+                "Initial weights of a new run: file, TensorFlow prefix or folder.",
+                HelpLevel::kBasic);
+  line_.Add("checkpoint_exclude_scopes", config_.warm_start.exclude_scopes,
+            "Name prefixes of variables that are not read from --checkpoint_path.");
+  line_.Add("trainable_scopes", config_.step.trainable_scopes,
+            "Name prefixes (regular expressions) of variables that are trained; empty: all.");
+  line_.Add("ignore_missing_vars", config_.warm_start.ignore_missing,
+            "Initialize variables that --checkpoint_path lacks, instead of failing.");
+}
+
+void TrainFlags::AddEvaluationFlags() {
+  line_.Group("Monitoring");
+  line_.AddNonNegative("eval_every", config_.trainer.eval_every,
+                       "Steps between evaluations, with one more at the end; 0: never.",
+                       HelpLevel::kBasic);
+  line_.AddNonNegative("epochs_per_eval", config_.evaluation.epochs_per_eval,
+                       "Epochs between evaluations; 0: see --eval_every.");
+  line_.Add("eval_split_name", config_.evaluation.split,
+            "Split that is evaluated; empty: the one that is not trained on.");
+  line_.AddPositive("eval_batch_size", config_.evaluation.batch_size,
+                    "Images that are evaluated at a time on each host.");
+  line_.Add("keep_best", config_.trainer.keep_best,
+            "Keep the weights with the best accuracy in train_dir/best.");
+}
+
+bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
+  if (!ParseWithRecipe(line_, arguments, config_.recipe, &Recipe::train)) return false;
+  ResolveBatch();
+  ResolveLength();
+  ResolveEvaluation();
+  ResolveIntervals();
+  monitoring::ParseTraceSteps(trace_steps_, config_.monitoring.trace);
+  config_.trainer.max_bad_records = config_.data.pipeline.max_bad_records;
+  config_.trainer.low_memory = !config_.activation_memory.empty();
+  config_.step.loss_scale = train::ParseLossScale(config_.loss_scale, config_.machine.precision);
+  config_.net.model.keep_end_points = config_.monitoring.summaries.histograms;
+  if (sync_replicas_ && line_.IsGiven("replicas_to_aggregate"))
+    config_.schedule.replicas_to_aggregate = replicas_to_aggregate_;
+  config_.given_flags = line_.given_flags();
+  Validate(config_);
+  ResolveStep(config_.step, config_.machine);
+  return true;
+}
+
+void TrainFlags::ResolveBatch() {
+  BatchConfig& batch = config_.batch;
+  batch.must_divide = line_.IsGiven("train_batch_size");
+  if (!line_.IsGiven("batch_size")) return;
+  if (batch.must_divide)
+    throw UsageError("[flags] --batch_size, --train_batch_size: both given; give only one of them");
+  batch.per_host = 0;
+}
+
+void TrainFlags::ResolveLength() {
+  int64_t& max_steps = config_.trainer.max_number_of_steps;
+  double& epochs = config_.train_epochs;
+  const bool steps_given = line_.IsGiven("max_number_of_steps") || max_step_ > 0;
+  const bool epochs_given = line_.IsGiven("train_epochs");
+  if (max_step_ > 0 && !line_.IsGiven("max_number_of_steps")) max_steps = max_step_;
+  if (epochs_given && epochs == 0 && max_steps == 0) {
+    throw UsageError(
+        "[flags] --train_epochs: got 0, want more than 0; to train without an end, give neither "
+        "it nor --max_number_of_steps");
+  }
+  if (max_steps == 0 || epochs == 0 || steps_given == epochs_given) return;
+  if (steps_given) {
+    epochs = 0;
+  } else {
+    max_steps = 0;
+  }
+}
+
+void TrainFlags::ResolveEvaluation() {
+  const bool never = line_.IsGiven("eval_every") && !line_.IsGiven("epochs_per_eval");
+  if (config_.trainer.eval_every > 0 || never) config_.evaluation.epochs_per_eval = 0;
+}
+
+void TrainFlags::ResolveIntervals() {
+  monitoring::SummaryOptions& summaries = config_.monitoring.summaries;
+  if (line_.IsGiven("save_summaries_secs") && !line_.IsGiven("save_summaries_steps"))
+    summaries.every_steps = 0;
+  ReplaceZeroByNever(summaries.every_secs);
+  ReplaceZeroByNever(config_.trainer.save_interval_secs);
+  for (const char* flag : {"log_dir", "final_model", "keep_best"}) {
+    if (config_.trainer.train_dir.empty() && line_.IsGiven(flag))
+      LogWarning("flags", "--{}: has no effect: nothing is saved without --train_dir", flag);
+  }
+}
+
+std::string EvaluationSplit(const TrainConfig& config) {
+  if (!config.evaluation.split.empty()) return config.evaluation.split;
+  const std::string& trained = config.data.pipeline.split;
   std::string split = trained;
-  for (const io::SplitEntry& entry : io::FindDataset(flags.dataset.dataset_name).splits) {
+  for (const io::SplitEntry& entry : io::FindDataset(config.data.dataset_name).splits) {
     if (entry.name != trained) split = entry.name;
   }
   return split;

@@ -1,5 +1,5 @@
 // The plan of a training run: batch sizes, length, evaluation interval and learning rate schedule,
-// as they follow from the flags, the recipe, the data set and the number of ranks.
+// as they follow from the configuration, the data set and the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "src/commands/setup/inputs.h"
-#include "src/commands/setup/train_flags.h"
+#include "src/commands/setup/train_config.h"
 #include "src/optim/lr_schedule.h"
 
 namespace carole::commands {
@@ -19,21 +19,18 @@ struct TrainPlan {
   StepShape shape;
   int64_t local_batch = 0;
   int64_t global_batch = 0;
-  int64_t max_steps = 0;                // 0: no end
-  int64_t eval_every = 0;               // steps; 0: never
-  optim::LearningRateOptions schedule;  // its epochs are those of the full data set, if it has one
 };
 
-// Returns the plan. `line`: the parsed command line, which knows which flags were given.
-// `num_samples`: samples of the split that are there. Collective. Throws UsageError for batches
-// that the ranks cannot share, ConfigError if the batch is per host and hosts have different
-// numbers of ranks.
-TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_t num_samples,
-                        const RankContext& context);
+// Returns the plan, and completes what depends on data and ranks in `config`: micro-batches, the
+// last step, the interval of evaluations, and the schedule. An epoch of the schedule is the full
+// data set, if its size is published. `num_samples`: samples of the split that are there.
+// Collective. Throws UsageError for batches that the ranks cannot share, ConfigError if the batch
+// is per host and hosts have different numbers of ranks.
+TrainPlan MakeTrainPlan(TrainConfig& config, int64_t num_samples, const RankContext& context);
 
 // Describes the plan and the settings of a run for the log and the report: pairs of name and value.
 using PlanLine = std::pair<std::string, std::string>;
-std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& plan,
+std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& plan,
                                    const NetInput& input, const RankContext& context,
                                    const optim::LearningRate& rate, int64_t num_parameters);
 void LogPlan(std::span<const PlanLine> lines);

@@ -50,7 +50,7 @@
 //
 // CASTS. If activations are 16-bit, kernels read 16-bit copies of weights, and some backends write
 // 16-bit gradients of filters. On GPUs, a launch takes longer than most casts, so casts are
-// collected and done in batches (OpKind::kCasts). All weights are cast in one step that runs before
+// collected and done in batches (op::kCasts). All weights are cast in one step that runs before
 // the others: Plan::weight_casts. An optimizer may take over this work
 // (Executable::TakeWeightCopies()); the Executable then leaves that step out. Casts of gradients
 // are done for each 8 MiB, so that the all-reduce of the first ones does not have to wait for the
@@ -65,6 +65,9 @@
 #include <map>
 #include <utility>
 
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
 #include "src/core/check.h"
 #include "src/graph/plan/plan_builder.h"
 #include "src/graph/plan/reorders.h"
@@ -107,7 +110,7 @@ class Compiler {
     std::vector<bool> seen(graph_.nodes().size(), false);
     for (NodeId n : schedule) {
       const Node& node = graph_.nodes()[n];
-      if (node.kind == OpKind::kReshape) {
+      if (node.kind == op::kReshape) {
         AddReshape(node);
       } else if (seen[n]) {
         AddRecomputedKernel(n);
@@ -199,7 +202,7 @@ class Compiler {
   // Lets a filter gradient be written in the type of its factors if the backend supports that. It
   // is cast to fp32 with others.
   void UseNarrowFilterGradient(OpSpec& spec) const {
-    if (spec.kind != OpKind::kConv2dBackwardFilter) return;
+    if (spec.kind != op::kConv2dBackwardFilter) return;
     OpSpec rounded = spec;
     rounded.outputs[0].dtype = spec.inputs[0].dtype;
     if (backend_.Supports(rounded)) spec = std::move(rounded);
@@ -211,7 +214,7 @@ class Compiler {
     const Node& node = graph_.nodes()[n];
     OpSpec spec = specs_.at(n);
     // The moving statistics have been updated by the first kernel. With decay 1 they do not change.
-    if (auto* norm = std::get_if<BatchNormAttributes>(&spec.attributes)) norm->decay = 1;
+    if (auto* norm = spec.attributes.get_if<BatchNormAttributes>()) norm->decay = 1;
     // Forget copies of the old results and reordered copies of weights: their memory should not be
     // kept until here. Copies of weights that were cast in a batch live for the whole step anyway.
     for (ValueId id : node.inputs) {

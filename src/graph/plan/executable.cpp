@@ -7,11 +7,10 @@
 #include <map>
 #include <utility>
 
-#include "src/backend/arena_math.h"
 #include "src/backend/host_view.h"
+#include "src/backend/ops/copies.h"
 #include "src/core/check.h"
 #include "src/core/float16.h"
-#include "src/tensor/buffer.h"
 
 namespace carole {
 
@@ -66,44 +65,30 @@ void Executable::Bind(const VariableStore& store) {
       memory.workspace = arena_.get() + plan_.blocks[step->workspace].offset;
     step->kernel->Bind(memory);
   }
-  for (ValueId id = 0; !backend_.on_host() && id < graph_.num_values(); ++id) {
+  std::vector<std::span<std::byte>> inputs;
+  for (ValueId id = 0; id < graph_.num_values(); ++id) {
     const Value& value = graph_.value(id);
     if (value.producer != kNone || value.variable != kNone) continue;
-    const size_t bytes = Locate(plan_.primary[id]).bytes();
-    prefetched_[value.name] = {.staging = backend_.AllocateStaging(bytes),
-                               .on_device = backend_.Allocate(bytes)};
+    const Tensor input = Locate(plan_.primary[id]);
+    input_indices_[value.name] = inputs.size();
+    inputs.emplace_back(input.data, input.bytes());
   }
-  backend_.EndReading();  // the first uploads must come after the kernels that zero this memory
+  inputs_ = backend_.MakeInputBuffers(inputs);
 }
 
 void Executable::ReleaseMemory() {
-  if (backend_.on_host()) DiscardPages(arena_.get(), plan_.statistics.arena_bytes);
+  backend_.DiscardContents(arena_.get(), plan_.statistics.arena_bytes);
 }
 
 Tensor Executable::Input(const std::string& name) const {
   Tensor input = Locate(plan_.primary[graph_.input(name)]);
-  if (backend_.on_host()) return input;
-  backend_.WaitForUploads();
-  input.data = prefetched_.at(name).staging.get();
+  input.data = inputs_->HostMemory(input_indices_.at(name));
   return input;
 }
 
 void Executable::UploadInputs(const RunContext& context) {
   CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
-  const auto for_each_input = [&](const auto& use) {
-    for (const auto& [name, input_buffers] : prefetched_)
-      use(Locate(plan_.primary[graph_.input(name)]), input_buffers);
-  };
-  if (!prefetched_.empty()) {
-    for_each_input([&](const Tensor& input, const PrefetchedInput& input_buffers) {
-      backend_.Upload(input_buffers.on_device.get(), input_buffers.staging.get(), input.bytes());
-    });
-    backend_.BeginReading();
-    for_each_input([&](const Tensor& input, const PrefetchedInput& input_buffers) {
-      backend_.arena_math()->Copy(input.data, input_buffers.on_device.get(), input.bytes());
-    });
-    backend_.EndReading();
-  }
+  inputs_->Upload();
   backend_.BeginRun(context);
 }
 
@@ -138,14 +123,6 @@ std::vector<double> Executable::Output(ValueId value) const {
   if (from.dtype == DType::kF16) return cast(view.as<Fp16>());
   if (from.dtype == DType::kI32) return cast(view.as<int32_t>());
   return cast(view.as<float>());
-}
-
-void Executable::BeginOutput(ValueId value, std::unique_ptr<Download>& download) const {
-  const Tensor from = OutputMemory(value);
-  CAROLE_CHECK(from.dtype == DType::kF32 && from.layout == Layout::PlainActivation(from.shape),
-               "output in {}, {}", Name(from.dtype), from.layout.ToString());
-  if (download == nullptr) download = backend_.MakeDownload(from.bytes());
-  download->Begin(from.data);
 }
 
 void Executable::RunKernels(const RunContext& context, const GradientReady& gradient_ready) {

@@ -59,25 +59,23 @@ class Executable {
   void Bind(const VariableStore& store);
 
   // Host memory for an input of the graph, in plain layout (NHWC, row-major). It keeps its contents
-  // between runs. On a GPU, each run copies it to the device, overlapping with the run before. This
-  // call waits until the last copy has finished, so that the memory may be changed.
+  // between runs. Each run copies it to the device, overlapping with the run before
+  // (InputBuffers). This call waits until the last copy has finished, so that the memory may be
+  // changed.
   Tensor Input(const std::string& name) const;
 
   // Returns a copy of a value that was marked as output, in plain order (NHWC for rank 4). Waits
   // for the last run.
   std::vector<double> Output(ValueId value) const;
-  // Starts an asynchronous copy of an fp32 output of the last run and does not block.
-  // download->Wait() returns its floats. Makes `download` if it is null. Only if !on_host().
-  void BeginOutput(ValueId value, std::unique_ptr<Download>& download) const;
-
-  // The device memory of an output, with its layout and type.
+  // The device memory of an output, with its layout and type. OutputDownload copies it to the host
+  // asynchronously (output_download.h).
   Tensor OutputMemory(ValueId value) const;
 
   // Called when a gradient becomes final, with its index in VariableStore::ready_order().
   using GradientReady = std::function<void(int ready_index)>;
   // Runs one step: UploadInputs(), then RunKernels().
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
-  // Copies the inputs and the context to the device. On the host, there is nothing to copy.
+  // Copies the inputs and the context to the device.
   void UploadInputs(const RunContext& context);
   // Runs all kernels. Backend::Capture() may capture this: replayed kernels take the context from
   // the device, where UploadInputs() has put it.
@@ -131,13 +129,8 @@ class Executable {
   const VariableStore* store_ = nullptr;
   std::vector<TimedStep> steps_;  // of Plan::AllSteps()
   DeviceMemory arena_;
-  // Buffers for the next batch of an input, which is uploaded while the current one is computed.
-  // Not used if the backend is on_host().
-  struct PrefetchedInput {
-    DeviceMemory staging;    // in host memory
-    DeviceMemory on_device;  // in device memory
-  };
-  std::map<std::string, PrefetchedInput> prefetched_;  // by name of the input
+  std::unique_ptr<InputBuffers> inputs_;
+  std::map<std::string, size_t> input_indices_;  // indices into inputs_, by name of the input
   bool copies_taken_ = false;  // whether the caller makes the copies of weights (weight_casts)
   std::vector<KernelObserver> observers_;
   bool synchronizes_ = false;

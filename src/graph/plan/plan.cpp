@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "src/backend/ops/copies.h"
 #include "src/core/hash.h"
 
 namespace carole {
@@ -39,7 +40,7 @@ uint64_t Plan::LayoutHash() const {
 uint64_t Plan::ScheduleHash() const {
   uint64_t hash = kFnvOffset;
   for (const PlanStep& step : steps) {
-    if (step.kind != OpKind::kReorder && step.kind != OpKind::kCasts)
+    if (step.kind != op::kReorder && step.kind != op::kCasts)
       hash = Fnv1a64(fmt::format("{} {};", Name(step.kind), step.name), hash);
   }
   return hash;

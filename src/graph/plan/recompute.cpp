@@ -44,6 +44,7 @@
 #include <numeric>
 #include <utility>
 
+#include "src/backend/ops/copies.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/graph/flops.h"
@@ -120,7 +121,7 @@ class Planner {
       moved += ValueBytes(graph_, id);
       if (const NodeId owner = OwnerNode(id); owner != kNone) last_read_[owner] = index;
     }
-    if (node.kind == OpKind::kReshape) return;
+    if (node.kind == op::kReshape) return;
     for (ValueId id : node.outputs) {
       if (id != kNone) bytes_[n] += ValueBytes(graph_, id);
     }
@@ -161,7 +162,7 @@ class Planner {
     for (NodeId n : by_cost_) {
       kept_bytes -= bytes_[n];
       if (kept_bytes < 0) break;
-      recomputed[n] = graph_.nodes()[n].kind == OpKind::kReshape;
+      recomputed[n] = graph_.nodes()[n].kind == op::kReshape;
     }
     KeepAtCuts(segment, recomputed);
     RecomputePlan plan;
@@ -266,10 +267,13 @@ Plan CompileWithin(const Graph& graph, const Backend& backend, size_t bytes) {
     const size_t excess = arena - bytes, less = std::max(excess + excess / 8, bytes / 16);
     allowed = recomputed.peak_bytes > allowed ? 0 : allowed - std::min(allowed, less);
   }
-  throw UsageError(fmt::format(
-      "[memory] --activation_memory: the activations do not fit: got {:.2f} GiB, want at least "
-      "{:.2f}; use a smaller --batch_size",
-      static_cast<double>(bytes) / kGiB, std::ceil(static_cast<double>(least) / kGiB * 100) / 100));
+  throw UsageError({.tag = "memory",
+                    .option = "activation_memory",
+                    .problem = "the activations do not fit",
+                    .got = fmt::format("{:.2f} GiB", static_cast<double>(bytes) / kGiB),
+                    .want = fmt::format("at least {:.2f}",
+                                        std::ceil(static_cast<double>(least) / kGiB * 100) / 100),
+                    .hint = "use a smaller " + Option("batch_size")});
 }
 
 }  // namespace carole

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/backend/ops/copies.h"
 #include "src/core/check.h"
 
 namespace carole {
@@ -15,7 +16,7 @@ bool SupportsCasts(const Backend& backend) {
   TensorSpec y = x;
   y.dtype = backend.activation_dtype();
   return y.dtype != x.dtype &&
-         backend.Supports({.kind = OpKind::kCasts, .inputs = {x}, .outputs = {y}});
+         backend.Supports({.kind = op::kCasts, .inputs = {x}, .outputs = {y}});
 }
 
 }  // namespace
@@ -61,8 +62,8 @@ void Reorders::AddReorder(int from, int to, const Node& node) {
   const Plan& plan = builder_.plan();
   builder_.AddStep(
       backend_.MakeKernel(
-          {.kind = OpKind::kReorder, .inputs = {plan.SpecOf(from)}, .outputs = {plan.SpecOf(to)}}),
-      OpKind::kReorder, node.name, {from}, {to});
+          {.kind = op::kReorder, .inputs = {plan.SpecOf(from)}, .outputs = {plan.SpecOf(to)}}),
+      op::kReorder, node.name, {from}, {to});
 }
 
 // If this is a cast of a weight, or a cast to a gradient, without change of layout: keeps it for a
@@ -82,7 +83,7 @@ bool Reorders::DeferCast(int from, int to) {
 }
 
 std::unique_ptr<Kernel> Reorders::MakeCasts(const Casts& casts) const {
-  OpSpec spec{.kind = OpKind::kCasts};
+  OpSpec spec{.kind = op::kCasts};
   for (int r : casts.from) spec.inputs.push_back(builder_.plan().SpecOf(r));
   for (int r : casts.to) spec.outputs.push_back(builder_.plan().SpecOf(r));
   return backend_.MakeKernel(spec);
@@ -92,7 +93,7 @@ void Reorders::AddGradientCasts() {
   if (gradient_casts_.from.empty()) return;
   Casts casts = std::exchange(gradient_casts_, {});
   auto kernel = MakeCasts(casts);
-  builder_.AddStep(std::move(kernel), OpKind::kCasts, "gradients", std::move(casts.from),
+  builder_.AddStep(std::move(kernel), op::kCasts, "gradients", std::move(casts.from),
                    std::move(casts.to));
 }
 
@@ -105,7 +106,7 @@ void Reorders::AddWeightCasts() {
   // In training, the copies must survive until the next run if an optimizer maintains them.
   if (is_training) std::ranges::for_each(casts.to, [&](int copy) { builder_.Pin(copy); });
   builder_.SetPhase(Phase::kForward);
-  builder_.SetWeightCasts(builder_.MakeStep(std::move(kernel), OpKind::kCasts, "weights",
+  builder_.SetWeightCasts(builder_.MakeStep(std::move(kernel), op::kCasts, "weights",
                                             std::move(casts.from), std::move(casts.to)));
 }
 

@@ -24,7 +24,7 @@
 //   kStep        from OnStepBegin to OnStepEnd
 //   kPhase       from one EnterPhase() to the next; the phase backward starts at its first kernel
 //   kKernel      if requested; from the observer of the Executable
-//   kCollective  from the observer of the communicator, on the communicator's thread
+//   kCollective  from the observer of collectives, on the communicator's thread
 //   kInput       what the reading threads spent during the step
 // The ring keeps the newest events. With N ranks it holds 2^20 / N events, at least 2^12 and at
 // most 2^16, as the file holds the events of all ranks.
@@ -83,8 +83,10 @@ void ParseTraceSteps(const std::string& text, TraceOptions& options) {
   const auto first = ParseNumber<int64_t>(text.substr(0, colon));
   const auto last = is_range ? ParseNumber<int64_t>(text.substr(colon + 1)) : first;
   if (!first || !last || *first < (is_range ? 0 : 1) || *last < *first) {
-    throw UsageError(fmt::format(
-        "[flags] --trace_steps: got {}, want a number (the last steps) or FIRST:LAST", text));
+    throw UsageError({.tag = "flags",
+                      .option = "trace_steps",
+                      .got = text,
+                      .want = "a number (the last steps) or FIRST:LAST"});
   }
   if (is_range) {
     options.first_step = *first;
@@ -111,7 +113,8 @@ struct Trace::Recorder {
               .step = step,
               .kind = TraceKind::kCollective,
               .name = ring.NameId(r.what),
-              .detail = ring.NameId(r.operation),
+              .detail = ring.NameId(Name(r.operation)),
+              .operation = r.operation,
               .algorithm = ring.NameId(r.algorithm),
               .bucket = r.bucket,
               .sequence = number,
@@ -120,10 +123,12 @@ struct Trace::Recorder {
   }
 };
 
-Trace::Trace(TraceOptions options, train::TrainStep& step, collectives::Communicator& communicator)
+Trace::Trace(TraceOptions options, train::TrainStep& step, collectives::Communicator& communicator,
+             collectives::Diagnostics& diagnostics)
     : options_(std::move(options)),
       step_(step),
       communicator_(communicator),
+      diagnostics_(diagnostics),
       recorder_(std::make_shared<Recorder>(Capacity(communicator.size()))) {}
 
 Trace::~Trace() { train::SetPhaseObserver({}); }
@@ -132,7 +137,7 @@ void Trace::OnTrainBegin(const train::RunState& /*state*/) {
   if (communicator_.rank() == 0) RequireWritablePath();
   zero_ = Clock::now();  // before the barrier, so no rank has an event with a negative time
   communicator_.Barrier({.what = kTraceTag});
-  communicator_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
+  diagnostics_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
     recorder->AddCollective(r);
   });
   step_.executable().AddObserver([this](const KernelRecord& r) { AddKernel(r); });
@@ -243,16 +248,19 @@ void Trace::OnTrainEnd(const train::RunState& /*state*/, bool /*finished*/) {
   // A run without steps keeps the trace of an earlier run.
   if (has_more && reached_range_ && steps_done_ > 0) Write();
   if (!reached_range_ && steps_done_ > 0 && communicator_.rank() == 0) {
-    LogWarning("watch", "--trace_steps={}:{}: the run had none of these steps; no trace is written",
-               options_.first_step, options_.last_step);
+    const std::string steps = fmt::format("{}:{}", options_.first_step, options_.last_step);
+    LogWarning("watch", "{}: the run had none of these steps; no trace is written",
+               Option("trace_steps", steps));
   }
-  communicator_.SetObserver({});
+  diagnostics_.SetObserver({});
 }
 
 // Throws DiskError at the start of the run if the trace cannot be written, not at its end.
 void Trace::RequireWritablePath() const {
   const std::string part = options_.path + ".part";
-  if (!std::ofstream(part)) ThrowDiskError("watch", "--trace " + part, "create", errno);
+  if (!std::ofstream(part)) {
+    ThrowDiskError("watch", Option("trace") + " " + part, "create", errno);
+  }
   std::remove(part.c_str());
 }
 
@@ -262,7 +270,7 @@ void Trace::Write() {
   is_written_ = true;
   const int64_t first =
       options_.is_range() ? options_.first_step : recorder_->step - options_.num_steps + 1;
-  const double clock_offset = communicator_.ClockOffset();
+  const double clock_offset = diagnostics_.ClockOffset();
   const bool is_writer = communicator_.rank() == 0;
   const std::string part = options_.path + ".part";
   std::ofstream file;
@@ -297,13 +305,13 @@ void Trace::Write() {
     if (error == 0) error = errno;
     std::remove(part.c_str());
     if (!std::exchange(warned_, true)) {
-      LogWarning("watch", "--trace={}: cannot be written: {}; the run continues", options_.path,
-                 std::strerror(error));
+      LogWarning("watch", "{}: cannot be written: {}; the run continues",
+                 Option("trace", options_.path), std::strerror(error));
     }
   }
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
-    LogInfo("watch", "--trace={}: holds only the newest {} events of each rank", options_.path,
-            Capacity(communicator_.size()));
+    LogInfo("watch", "{}: holds only the newest {} events of each rank",
+            Option("trace", options_.path), Capacity(communicator_.size()));
 }
 
 }  // namespace carole::monitoring

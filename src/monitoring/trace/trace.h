@@ -1,4 +1,4 @@
-// --trace: writes what all ranks do, on one clock, to a file for ui.perfetto.dev.
+// Trace: writes what all ranks do, on one clock, to a file for ui.perfetto.dev.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 #include "src/monitoring/trace/trace_events.h"
 #include "src/train/loop/training_callback.h"
 
@@ -22,8 +23,8 @@ struct TraceOptions {
   bool is_range() const { return last_step >= 0; }
 };
 
-// Parses --trace_steps into `options`: "100" means the last 100 steps, "20:29" the steps 20 to 29.
-// Throws UsageError if the text has another form.
+// Parses the option trace_steps into `options`: "100" means the last 100 steps, "20:29" the steps
+// 20 to 29. Throws UsageError if the text has another form.
 void ParseTraceSteps(const std::string& text, TraceOptions& options);
 
 // Records the trace; one object on each rank. Rank 0 writes the file, completely or not at all.
@@ -35,8 +36,9 @@ class Trace final : public train::TrainingCallback {
  public:
   static constexpr size_t kMaxEvents = 1 << 16;
 
-  // Both references must outlive this.
-  Trace(TraceOptions options, train::TrainStep& step, collectives::Communicator& communicator);
+  // All references must outlive this.
+  Trace(TraceOptions options, train::TrainStep& step, collectives::Communicator& communicator,
+        collectives::Diagnostics& diagnostics);
   ~Trace() override;
 
   void OnTrainBegin(const train::RunState& state) override;
@@ -61,7 +63,8 @@ class Trace final : public train::TrainingCallback {
   const TraceOptions options_;
   train::TrainStep& step_;
   collectives::Communicator& communicator_;
-  // Shared with the communicator's observer, whose thread may outlive this object if the run fails.
+  collectives::Diagnostics& diagnostics_;
+  // Shared with the observer of collectives, whose thread may outlive this object if the run fails.
   const std::shared_ptr<Recorder> recorder_;
   Time zero_;
   std::vector<uint16_t> kernel_names_, kernel_kinds_;  // name ids of each kernel of the plan

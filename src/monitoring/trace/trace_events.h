@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/diagnostics.h"
+
 namespace carole::monitoring {
 
 enum class TraceKind : uint8_t { kStep, kPhase, kKernel, kCollective, kInput };
@@ -25,6 +27,7 @@ struct TraceEvent {
   uint16_t name = 0;
   uint16_t detail = 0;  // the operation of a kernel or of a collective
   // Collectives only.
+  collectives::Operation operation = collectives::Operation::kBarrier;
   uint16_t algorithm = 0;
   int32_t bucket = 0;
   uint64_t sequence = 0;  // number of the collective; the same on every rank

@@ -39,9 +39,10 @@ std::string Complete(const TraceRank& rank, Track track, std::string_view name,
 
 }  // namespace
 
-double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size) {
+double BusBandwidth(collectives::Operation operation, uint64_t bytes, double seconds, int size) {
   if (seconds <= 0) return 0;
-  const double share = operation == "all_reduce" ? collectives::AllReduceBusFactor(size) : 1;
+  const bool is_all_reduce = operation == collectives::Operation::kAllReduce;
+  const double share = is_all_reduce ? collectives::AllReduceBusFactor(size) : 1;
   return share * static_cast<double>(bytes) / seconds;
 }
 
@@ -67,7 +68,7 @@ void TraceJson::AddCollective(const TraceRank& rank, const TraceEvents& all,
                               const TraceEvent& event) {
   const std::string& operation = all.names[event.detail];
   const double bandwidth =
-      BusBandwidth(operation, event.bytes, Seconds(event.end - event.all_arrived), rank.size);
+      BusBandwidth(event.operation, event.bytes, Seconds(event.end - event.all_arrived), rank.size);
   std::string name = all.names[event.name].empty() ? operation : all.names[event.name];
   if (name == "gradients") name += fmt::format(" {}", event.bucket);
   const double offset = rank.clock_offset;

@@ -44,6 +44,6 @@ class TraceJson {
 // Returns the bandwidth of a collective in bytes per second. For an all-reduce, it is the bandwidth
 // that each link of a ring would have; benchmarks call this the bus bandwidth. For other operations
 // it is bytes / seconds.
-double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size);
+double BusBandwidth(collectives::Operation operation, uint64_t bytes, double seconds, int size);
 
 }  // namespace carole::monitoring

@@ -9,13 +9,14 @@ namespace carole::train {
 
 std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
                                 collectives::Communicator& communicator,
+                                collectives::Diagnostics& diagnostics,
                                 const std::function<bool()>& stop_requested) {
   Metrics metrics(net.num_classes());
   int64_t num_batches = 0;
   io::Batch previous;  // its logits are read after a device has been given the next batch
   for (bool more = true; more;) {
     const io::Batch* batch = source.Next();
-    EnterPhase(communicator, collectives::RankPhase::kEvaluation, num_batches++);
+    EnterPhase(diagnostics, collectives::RankPhase::kEvaluation, num_batches++);
     const bool has_previous = net.num_in_flight() > 0;
     if (batch != nullptr) net.Begin(batch->images, batch->valid);
     if (has_previous) metrics.Add(net.End(), previous.labels, previous.valid);

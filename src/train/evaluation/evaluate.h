@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 #include "io/pipeline/dataset.h"
 #include "src/train/evaluation/inference.h"
 #include "src/train/evaluation/metrics.h"
@@ -22,6 +23,7 @@ namespace carole::train {
 // Collective. Throws DataError if no rank has a sample.
 std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
                                 collectives::Communicator& communicator,
+                                collectives::Diagnostics& diagnostics,
                                 const std::function<bool()>& stop_requested = {});
 
 }  // namespace carole::train

@@ -32,22 +32,15 @@ void Inference::Bind() {
 void Inference::Begin(std::span<const float> images, int64_t valid) {
   CAROLE_CHECK(num_in_flight() < kMaxInFlight, "{} batches are in flight", num_in_flight());
   Bind();
-  InFlightBatch& batch = Slot(begun_++);
+  OutputDownload& batch = Slot(begun_++);
   CopyImages(images, *executable_);
   executable_->Run({.valid_rows = valid});
-  if (executable_->backend().on_host()) {
-    batch.logits = executable_->Output(logits_);
-  } else {
-    executable_->BeginOutput(logits_, batch.download);
-  }
+  batch.Begin(*executable_, logits_);
 }
 
 std::vector<double> Inference::End() {
   CAROLE_CHECK(num_in_flight() > 0, "no batch is in flight");
-  InFlightBatch& batch = Slot(ended_++);
-  if (batch.download == nullptr) return std::move(batch.logits);
-  const auto* logits = reinterpret_cast<const float*>(batch.download->Wait());
-  return {logits, logits + graph_->shape(logits_).size()};
+  return Slot(ended_++).Wait();
 }
 
 std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {

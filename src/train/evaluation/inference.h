@@ -9,6 +9,7 @@
 
 #include "src/graph/graph.h"
 #include "src/graph/plan/executable.h"
+#include "src/graph/plan/output_download.h"
 
 namespace carole::train {
 
@@ -46,11 +47,7 @@ class Inference {
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 
  private:
-  struct InFlightBatch {
-    std::vector<double> logits;          // if the backend computes on the host
-    std::unique_ptr<Download> download;  // if it computes on a device
-  };
-  InFlightBatch& Slot(int64_t number) { return in_flight_[number % kMaxInFlight]; }
+  OutputDownload& Slot(int64_t number) { return in_flight_[number % kMaxInFlight]; }
 
   std::unique_ptr<Graph> graph_;
   ValueId logits_;
@@ -58,7 +55,7 @@ class Inference {
   std::unique_ptr<VariableStore> own_store_;
   VariableStore* store_;
   bool is_bound_ = false;
-  std::array<InFlightBatch, kMaxInFlight> in_flight_;
+  std::array<OutputDownload, kMaxInFlight> in_flight_;  // logits
   int64_t begun_ = 0, ended_ = 0;
 };
 

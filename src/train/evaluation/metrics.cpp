@@ -61,9 +61,9 @@ void Metrics::Add(std::span<const double> logits, std::span<const int32_t> label
     const int64_t label = labels[n];
     if (label < 0 || label >= num_classes_) {
       throw DataError(
-          fmt::format("[eval] label out of range: got {}, want 0 to {}; check "
-                      "--labels_offset and the number of classes",
-                      label, num_classes_ - 1));
+          fmt::format("[eval] label out of range: got {}, want 0 to {}; check {} and the "
+                      "number of classes",
+                      label, num_classes_ - 1, Option("labels_offset")));
     }
     const auto row =
         logits.subspan(static_cast<size_t>(n * num_classes_), static_cast<size_t>(num_classes_));

@@ -55,9 +55,9 @@ void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
 void RequireFewSkipped(int64_t skipped, int64_t max_bad_records) {
   if (skipped <= max_bad_records) return;
   throw DataError(
-      fmt::format("[data] too many bad records: got {} over all ranks, want at most {} "
-                  "(--max_bad_records); see the warnings above, or run carole dataset verify",
-                  skipped, max_bad_records));
+      fmt::format("[data] too many bad records: got {} over all ranks, want at most {} ({}); "
+                  "see the warnings above, or run carole dataset verify",
+                  skipped, max_bad_records, Option("max_bad_records")));
 }
 
 }  // namespace carole::train

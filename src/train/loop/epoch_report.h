@@ -21,7 +21,7 @@ void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
                  const io::EpochCounts& before, collectives::Communicator& communicator);
 
 // Throws DataError if `skipped`, the number of records that all ranks together have skipped in this
-// epoch, is larger than --max_bad_records.
+// epoch, is larger than `max_bad_records`.
 void RequireFewSkipped(int64_t skipped, int64_t max_bad_records);
 
 // Returns the text of the log line without the epoch: "59998 records seen, 2 skipped (1 damaged

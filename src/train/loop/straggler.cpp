@@ -86,7 +86,7 @@ void StragglerDetector::AddStep(RankTimes times, int64_t step) {
 }
 
 void StragglerDetector::AddWaitStats() {
-  const collectives::WaitStats stats = communicator_.TakeWaitStats();
+  const collectives::WaitStats stats = diagnostics_.TakeWaitStats();
   sum_.waited += stats.waited_seconds * 1e3;
   sum_.link += stats.link_seconds * 1e3;
 }

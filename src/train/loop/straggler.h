@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 
 namespace carole::train {
 
@@ -36,10 +37,10 @@ Straggler FindStraggler(std::span<const RankTimes> times);
 // rank; the training thread uses it.
 class StragglerDetector {
  public:
-  // The communicator must outlive this. Time that ranks waited before this call does not count.
-  explicit StragglerDetector(collectives::Communicator& communicator)
-      : communicator_(communicator) {
-    communicator.TakeWaitStats();
+  // Both references must outlive this. Time that ranks waited before this call does not count.
+  StragglerDetector(collectives::Communicator& communicator, collectives::Diagnostics& diagnostics)
+      : communicator_(communicator), diagnostics_(diagnostics) {
+    diagnostics.TakeWaitStats();
   }
 
   // Adds the times of one step. `times.waited` and `times.link` are filled in here. Every 50th call
@@ -51,7 +52,7 @@ class StragglerDetector {
   class Pause {
    public:
     explicit Pause(StragglerDetector& watch) : watch_(watch) { watch_.AddWaitStats(); }
-    ~Pause() { watch_.communicator_.TakeWaitStats(); }
+    ~Pause() { watch_.diagnostics_.TakeWaitStats(); }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
@@ -64,6 +65,7 @@ class StragglerDetector {
   void Report(std::span<const RankTimes> times, int64_t step);
 
   collectives::Communicator& communicator_;
+  collectives::Diagnostics& diagnostics_;
   RankTimes sum_;
   int num_steps_ = 0;
   int last_rank_ = -1;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "src/core/error.h"
 #include "src/core/log.h"
 
 namespace carole::train {
@@ -43,7 +44,7 @@ double TimeLimit::SecondsLeft(const Moment& now) const {
 
 std::string TimeLimit::Reason(const Moment& now) const {
   if (RunSecondsLeft(now) <= 0)
-    return fmt::format("--max_time: {:g} s are over", options_.max_seconds);
+    return fmt::format("{}: {:g} s are over", Option("max_time"), options_.max_seconds);
   const double left = JobSecondsLeft(now);
   if (left <= 0) return fmt::format("the job ends in {:.0f} s", left + options_.margin_seconds);
   return "";

@@ -1,4 +1,4 @@
-// Time limit of a run: its own (--max_time), or the end of the SLURM job that it is part of.
+// Time limit of a run: its own, or the end of the SLURM job that it is part of.
 #pragma once
 
 #include <chrono>

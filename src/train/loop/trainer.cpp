@@ -89,14 +89,15 @@ double AccuracyOfBest(const std::string& folder) {
 }  // namespace
 
 Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
-                 const optim::LearningRate& learning_rate, MakeBatchSource make_source,
-                 TrainerOptions options)
+                 collectives::Diagnostics& diagnostics, const optim::LearningRate& learning_rate,
+                 MakeBatchSource make_source, TrainerOptions options)
     : step_(step),
       communicator_(communicator),
+      diagnostics_(diagnostics),
       learning_rate_(learning_rate),
       make_source_(std::move(make_source)),
       options_(std::move(options)),
-      stragglers_(communicator) {}
+      stragglers_(communicator, diagnostics) {}
 
 Trainer::~Trainer() = default;
 
@@ -140,8 +141,8 @@ void Trainer::RestoreOrInitialize() {
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     ResumeFrom(latest->checkpoint.attributes);
     if (options_.warm_start) {
-      LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
-              options_.train_dir);
+      LogInfo("train", "Ignoring {} because a checkpoint already exists in {}",
+              Option("checkpoint_path"), options_.train_dir);
     }
     if (!is_ours) Write(*checkpoints_, options_.attributes);  // in case no step is left to do
     return;
@@ -159,8 +160,8 @@ void Trainer::RestoreOrInitialize() {
 void Trainer::ResumeFrom(const RunMetadata& before) {
   CompareRunMetadata(before, options_.attributes);
   if (options_.seed != state_.seed) {
-    LogInfo("train", "--seed={}: ignored: the run was resumed and keeps its seed {}", options_.seed,
-            state_.seed);
+    LogInfo("train", "{}: ignored: the run was resumed and keeps its seed {}",
+            Option("seed", std::to_string(options_.seed)), state_.seed);
   }
   const bool has_other_records = MetadataDiffers(before, options_.attributes, kRecordOrder) ||
                                  MetadataDiffers(before, options_.attributes, kSplit);
@@ -177,36 +178,47 @@ void Trainer::RequireEmptyBestFolder() const {
   if (!best_ || io::ListCheckpoints(folder).empty()) return;
   throw ConfigError(fmt::format(
       "[train] {}: got checkpoints of an earlier run, want none, as {} has no checkpoint to resume "
-      "from; move the folder away or choose another --train_dir",
-      folder, options_.train_dir));
+      "from; move the folder away or choose another {}",
+      folder, options_.train_dir, Option("train_dir")));
 }
 
 ExitCode Trainer::Run() {
   LogInfo("", "Starting Session.");  // log lines without a tag have TF-Slim's text
   Start();
-  bool evaluation_pending = HasPendingEvaluation();
-  bool stop = (!finished() || evaluation_pending) && AnyRankRequestsStop();
-  const auto evaluate = [&] {
-    stop = !Evaluate();
-    evaluation_pending = stop;
-  };
-  if (evaluation_pending && !stop) evaluate();
+  evaluation_pending_ = HasPendingEvaluation();
+  bool stop = (!finished() || evaluation_pending_) && AnyRankRequestsStop();
+  if (!stop) stop = EvaluatePending();
   if (!finished() && !stop) {
     LogInfo("", "Starting Queues.");
     OpenSource();
   }
-  while (!finished() && !stop) {
-    const StepResult result = Step();
-    stop = result.stop;
-    evaluation_pending = result.applied && evaluation_is_due(state_.step);
-    if (evaluation_pending && !stop) evaluate();
-    // A clock must not decide when local SGD averages the weights. Rank 0 repeats its request until
-    // the replicas are equal anyway.
-    const bool may_save = step_.ReplicasAreEqualAfter(state_.step) && !finished() && !stop;
-    if (result.save && may_save) Save();
-  }
+  while (!finished() && !stop) stop = Advance();
   source_.reset();
-  const bool is_done = finished() && !evaluation_pending;
+  return Finish();
+}
+
+// Runs the pending evaluation, if there is one. Returns true if a rank was asked to stop.
+bool Trainer::EvaluatePending() {
+  if (evaluation_pending_) evaluation_pending_ = !Evaluate();
+  return evaluation_pending_;
+}
+
+// Makes one step, and then evaluates and saves if that is due. Returns true if a rank was asked to
+// stop.
+bool Trainer::Advance() {
+  const StepResult result = Step();
+  evaluation_pending_ = result.applied && evaluation_is_due(state_.step);
+  const bool stop = result.stop || EvaluatePending();
+  // A clock must not decide when local SGD averages the weights. Rank 0 repeats its request until
+  // the replicas are equal anyway.
+  const bool may_save = step_.ReplicasAreEqualAfter(state_.step) && !finished() && !stop;
+  if (result.save && may_save) Save();
+  return stop;
+}
+
+// Saves the last checkpoint and tells the callbacks. Returns the exit code of the run.
+ExitCode Trainer::Finish() {
+  const bool is_done = finished() && !evaluation_pending_;
   if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
@@ -298,7 +310,7 @@ void Trainer::Write(io::CheckpointWriter& writer,
                     const std::map<std::string, std::string>& attributes) {
   lock_->RequireHeld();
   if (options_.low_memory) step_.executable().ReleaseMemory();
-  const bool live = options_.low_memory && step_.store().backend().on_host();
+  const bool live = options_.low_memory && !step_.store().backend().has_own_memory();
   writer.Write(MakeSnapshot(step_.replica(), state_, attributes,
                             live ? SnapshotKind::kLive : SnapshotKind::kCopy));
   if (options_.low_memory) writer.Wait();
@@ -316,7 +328,7 @@ void Trainer::BeginStep() {
   for (TrainingCallback* callback : options_.callbacks) callback->OnStepBegin(step);
   const Clock::time_point start = Clock::now();
   if (step_.num_in_flight() == 0) step_start_ = start;
-  EnterPhase(communicator_, collectives::RankPhase::kInput, step);
+  EnterPhase(diagnostics_, collectives::RankPhase::kInput, step);
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
@@ -429,9 +441,8 @@ void Trainer::HandleSkippedStep(const StepResult& result) {
 // Throws on every rank, as loss and weights are the same everywhere.
 void Trainer::ThrowDiverged(const std::string& what) const {
   throw ConfigError(fmt::format(
-      "[train] after step {}: not finite: {}; the run has diverged: try a --learning_rate below "
-      "{:g}{}",
-      state_.step, what, last_rate_,
+      "[train] after step {}: not finite: {}; the run has diverged: try a {} below {:g}{}",
+      state_.step, what, Option("learning_rate"), last_rate_,
       options_.train_dir.empty() ? "" : "; the last checkpoint is intact"));
 }
 
@@ -440,7 +451,7 @@ void Trainer::Save() {
   if (saved_step_ == state_.step) return;
   const StragglerDetector::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
-  EnterPhase(communicator_, collectives::RankPhase::kSaving, state_.step);
+  EnterPhase(diagnostics_, collectives::RankPhase::kSaving, state_.step);
   step_.AverageReplicas(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/diagnostics.h"
 #include "io/checkpoint/checkpoint_writer.h"
 #include "io/pipeline/dataset.h"
 #include "src/core/error.h"
@@ -71,8 +72,8 @@ class Trainer {
  public:
   // All references must outlive this.
   Trainer(TrainStep& step, collectives::Communicator& communicator,
-          const optim::LearningRate& learning_rate, MakeBatchSource make_source,
-          TrainerOptions options);
+          collectives::Diagnostics& diagnostics, const optim::LearningRate& learning_rate,
+          MakeBatchSource make_source, TrainerOptions options);
   ~Trainer();
 
   // Trains until max_number_of_steps updates are done (returns kOk), or until a rank is asked to
@@ -105,6 +106,9 @@ class Trainer {
   bool AnyRankRequestsStop();
   std::string EvaluatedPath() const;
   bool HasPendingEvaluation();
+  bool EvaluatePending();
+  bool Advance();
+  ExitCode Finish();
   bool CanLaunchAhead() const;
   io::EpochCounts CountsBefore(int64_t epoch) const;
   void CountValidSamples(io::Batch& batch, int64_t step);
@@ -121,6 +125,7 @@ class Trainer {
 
   TrainStep& step_;
   collectives::Communicator& communicator_;
+  collectives::Diagnostics& diagnostics_;
   const optim::LearningRate& learning_rate_;
   MakeBatchSource make_source_;
   const TrainerOptions options_;
@@ -135,6 +140,7 @@ class Trainer {
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
   int64_t saved_step_ = -1;
+  bool evaluation_pending_ = false;  // the weights of this step are still to be evaluated
   int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;
   Clock::time_point step_start_;  // start of the current step, or end of the previous one if later

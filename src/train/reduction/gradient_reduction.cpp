@@ -104,7 +104,7 @@ TypedGradientReduction<T>::TypedGradientReduction(collectives::Communicator& com
       buffer_(communicator, store.backend(), store.gradients<T>(), options.through_host),
       reducer_(communicator, buffer_.buffer(), ReadyRanges(store), options.buckets,
                options.reduction),
-      vector_ops_(&store.backend()),
+      vector_ops_(store.backend()),
       gradients_(vector_ops_) {
   for (const auto& [offset, count] : options.statistics) {
     const std::span<T> values = store.statistics<T>().subspan(offset, count);

@@ -57,10 +57,12 @@ Shards SplitIntoShards(int64_t local_batch, int64_t num_ranks, int64_t num_shard
   if (!is_power_of_two(num_ranks) || !is_power_of_two(num_shards) || num_shards < num_ranks ||
       global_batch % num_shards != 0) {
     throw UsageError(
-        fmt::format("[train] --reproducible: got {} ranks and a global batch of {} in {} shards, "
-                    "want powers of two, no more ranks than shards, and shards of equal size; "
-                    "change --reproducible_shards or --batch_size",
-                    num_ranks, global_batch, num_shards));
+        {.tag = "train",
+         .option = "reproducible",
+         .got = fmt::format("{} ranks and a global batch of {} in {} shards", num_ranks,
+                            global_batch, num_shards),
+         .want = "powers of two, no more ranks than shards, and shards of equal size",
+         .hint = "change " + Option("reproducible_shards") + " or " + Option("batch_size")});
   }
   return {.rows = global_batch / num_shards, .per_rank = num_shards / num_ranks};
 }

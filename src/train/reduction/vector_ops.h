@@ -1,12 +1,12 @@
 // Copies and adds vectors in the memory of a backend or of the host.
 #pragma once
 
-#include <algorithm>
+#include <functional>
 #include <type_traits>
 
-#include "collectives/algorithms/reduce.h"
 #include "src/backend/arena_math.h"
 #include "src/backend/backend.h"
+#include "src/backend/host/arena_math.h"
 
 namespace carole::train {
 
@@ -14,42 +14,36 @@ namespace carole::train {
 template <typename T>
 class VectorOps {
  public:
-  // Null: the vectors are in host memory. The backend must outlive this.
-  explicit VectorOps(const Backend* backend = nullptr)
-      : backend_(backend), math_(backend == nullptr ? nullptr : backend->arena_math()) {
-    CAROLE_CHECK((math_ == nullptr || std::is_same_v<T, float>), "doubles on a device");
-  }
+  // The vectors are in host memory.
+  VectorOps() : math_(&host::SerialArenaMath()), allocate_(AllocateOnHost) {}
+  // The vectors are in the memory of the backend, which must outlive this.
+  explicit VectorOps(const Backend& backend)
+      : math_(&backend.arena_math()),
+        allocate_([&backend](size_t bytes) { return backend.Allocate(bytes); }) {}
 
-  DeviceMemory Allocate(size_t count) const {
-    const size_t bytes = count * sizeof(T);
-    return backend_ == nullptr ? AllocateOnHost(bytes) : backend_->Allocate(bytes);
-  }
+  DeviceMemory Allocate(size_t count) const { return allocate_(count * sizeof(T)); }
   void Copy(T* to, const T* from, size_t count) const {
-    if (math_ == nullptr) {
-      std::copy_n(from, count, to);
-    } else {
-      math_->Copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
-                  count * sizeof(T));
-    }
+    math_->Copy(Bytes(to), Bytes(from), count * sizeof(T));
   }
   // Computes to += from.
   void Add(T* to, const T* from, size_t count) const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (math_ != nullptr) return math_->Add(to, from, static_cast<int64_t>(count));
-    }
-    collectives::AddTo(to, from, count);
+    math_->Add(kType, Bytes(to), Bytes(from), static_cast<int64_t>(count));
   }
   // Computes to *= factor.
   void Scale(T* to, T factor, size_t count) const {
-    if constexpr (std::is_same_v<T, float>) {
-      if (math_ != nullptr) return math_->Scale(to, static_cast<int64_t>(count), factor);
-    }
-    for (size_t i = 0; i < count; ++i) to[i] *= factor;
+    math_->Scale(kType, Bytes(to), static_cast<int64_t>(count), factor);
   }
 
  private:
-  const Backend* backend_;
+  static constexpr DType kType = std::is_same_v<T, double> ? DType::kF64 : DType::kF32;
+
+  static std::byte* Bytes(T* values) { return reinterpret_cast<std::byte*>(values); }
+  static const std::byte* Bytes(const T* values) {
+    return reinterpret_cast<const std::byte*>(values);
+  }
+
   const ArenaMath* math_;
+  std::function<DeviceMemory(size_t bytes)> allocate_;
 };
 
 }  // namespace carole::train

@@ -15,8 +15,8 @@ std::regex Compile(const std::string& scope) {
   try {
     return std::regex(scope);
   } catch (const std::regex_error& error) {
-    throw UsageError(fmt::format("[train] --trainable_scopes={}: not a regular expression: {}",
-                                 scope, error.what()));
+    throw UsageError(fmt::format("[train] {}: not a regular expression: {}",
+                                 Option("trainable_scopes", scope), error.what()));
   }
 }
 
@@ -38,13 +38,14 @@ std::vector<int> FreezeOutside(Graph& graph, const std::vector<std::string>& tra
       stays[v] = any = true;
     }
     if (!any)
-      LogWarning("train", "--trainable_scopes={}: no trainable variable has this prefix", scope);
+      LogWarning("train", "{}: no trainable variable has this prefix",
+                 Option("trainable_scopes", scope));
   }
   if (!trainable_scopes.empty() && std::ranges::count(stays, true) == 0) {
     throw UsageError(fmt::format(
-        "[train] --trainable_scopes={}: no trainable variable has this prefix; the name of the "
-        "first variable is {}",
-        trainable_scopes.front(), variables.empty() ? "none" : variables.front().name));
+        "[train] {}: no trainable variable has this prefix; the name of the first variable is {}",
+        Option("trainable_scopes", trainable_scopes.front()),
+        variables.empty() ? "none" : variables.front().name));
   }
   std::vector<int> frozen;
   for (size_t v = 0; v < variables.size(); ++v) {

@@ -9,8 +9,8 @@
 namespace carole::train {
 
 // Freezes the variables that no scope matches. A scope is a regular expression; it must match the
-// start of a variable's name followed by ":0", as TensorFlow names tensors (TF-Slim's
-// --trainable_scopes). If there are no scopes, nothing is frozen.
+// start of a variable's name followed by ":0", as TensorFlow names tensors (these are
+// TF-Slim's trainable_scopes). If there are no scopes, nothing is frozen.
 // Frozen variables become untrainable, so Differentiate() leaves out what only they would need.
 // Call this before Differentiate(). Returns the frozen variables as indexes into
 // graph.variables(). Logs a warning for each scope that matches no variable.

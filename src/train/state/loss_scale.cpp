@@ -21,16 +21,17 @@ bool IsScale(double value) {
 
 }  // namespace
 
-LossScaleOptions ParseLossScale(const std::string& flag, Precision precision) {
-  if (flag == "dynamic" || (flag == "auto" && precision == Precision::kFp16))
+LossScaleOptions ParseLossScale(const std::string& text, Precision precision) {
+  if (text == "dynamic" || (text == "auto" && precision == Precision::kFp16))
     return {.initial = LossScale::kInitial, .is_dynamic = true};
-  if (flag == "auto") return {};
-  const double scale = ParseNumber<double>(flag).value_or(0);
+  if (text == "auto") return {};
+  const double scale = ParseNumber<double>(text).value_or(0);
   if (!IsScale(scale)) {
-    throw UsageError(
-        fmt::format("[flags] --loss_scale: got {}, want auto, dynamic, or a power of two from 1 to "
-                    "{:.0f}",
-                    flag, LossScale::kMaxScale));
+    throw UsageError({.tag = "train",
+                      .option = "loss_scale",
+                      .got = text,
+                      .want = fmt::format("auto, dynamic, or a power of two from 1 to {:.0f}",
+                                          LossScale::kMaxScale)});
   }
   return {.initial = scale};
 }

@@ -19,9 +19,9 @@ struct LossScaleOptions {
   bool is_dynamic = false;
 };
 
-// Parses the value of --loss_scale: "auto" (dynamic with fp16, otherwise 1), "dynamic", or a
+// Parses the option loss_scale: "auto" (dynamic with fp16, otherwise 1), "dynamic", or a
 // number. Throws UsageError if the value is none of these or the number is not a power of two.
-LossScaleOptions ParseLossScale(const std::string& flag, Precision precision);
+LossScaleOptions ParseLossScale(const std::string& text, Precision precision);
 
 // The loss scale of a run. It has the same value on every rank, as all ranks make the same decision
 // about each step.

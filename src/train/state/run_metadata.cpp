@@ -39,7 +39,7 @@ void CompareClasses(const std::string& before, const std::string& now) {
   LogWarning("train", "class names: {}", what);
 }
 
-// {0}: a flag or property; {1}, {2}: its old and new value; {3}: the effect.
+// {0}: an option or property; {1}, {2}: its old and new value; {3}: the effect.
 constexpr char kResumeFormat[] = "{0}: the run used {1} so far and now continues with {2}{3}";
 constexpr char kEvaluationFormat[] =
     "{0}: the checkpoint was trained with {1}, this evaluation uses {2}";
@@ -54,10 +54,10 @@ void LogDifference(LogLevel level, const char* format, const RunMetadata& before
 
 // Compares the attributes that define the meaning of labels and pixels.
 void CompareData(const char* format, const RunMetadata& before, const RunMetadata& now) {
-  for (const auto& [name, what] : {std::pair{kDataset, "--dataset_name"},
-                                   {kPreprocessing, "--preprocessing_name"},
-                                   {kImageSize, "image size"},
-                                   {kLabelsOffset, "--labels_offset"}})
+  for (const auto& [name, what] : {std::pair{kDataset, Option("dataset_name")},
+                                   {kPreprocessing, Option("preprocessing_name")},
+                                   {kImageSize, std::string("image size")},
+                                   {kLabelsOffset, Option("labels_offset")}})
     LogDifference(LogLevel::kWarning, format, before, now, name, what);
   if (MetadataDiffers(before, now, kClassNames))
     CompareClasses(before.at(kClassNames), now.at(kClassNames));
@@ -77,16 +77,17 @@ void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now) {
   LogDifference(LogLevel::kInfo, kResumeFormat, before, now, kPrecision, "precision");
   LogDifference(
       LogLevel::kInfo, kResumeFormat, before, now, kGlobalBatch, "global batch size",
-      " samples; flags in epochs (learning rate schedule, --train_epochs, --epochs_per_eval) count "
-      "all steps, earlier ones too, with the new size");
-  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kOptimizer, "--optimizer");
+      fmt::format(" samples; options in epochs (learning rate schedule, {}, {}) count all steps, "
+                  "earlier ones too, with the new size",
+                  Option("train_epochs"), Option("epochs_per_eval")));
+  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kOptimizer, Option("optimizer"));
   LogDifference(LogLevel::kInfo, kResumeFormat, before, now, kRecordOrder, "records",
                 "; a new epoch begins");
-  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kSplit, "--dataset_split_name",
-                "; a new epoch begins");
+  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kSplit,
+                Option("dataset_split_name"), "; a new epoch begins");
   for (const auto& [name, what] : {std::pair{kThreads, "threads"}, {kProcessor, "CPU"}})
     LogDifference(LogLevel::kWarning, kResumeFormat, before, now, name, what,
-                  "; --reproducible gives different bits");
+                  "; " + Option("reproducible") + " gives different bits");
   CompareData(kResumeFormat, before, now);
 }
 

@@ -82,10 +82,11 @@ std::span<const float> TakeSlot(Named& slots, const std::string& path, const std
   const auto slot = slots.extract(name);
   if (slot.empty() || !(slot.mapped()->shape == shape)) {
     throw DataError(fmt::format(
-        "[train] {}: slot {} does not fit: got {}, want {}; resume with the same --optimizer, "
-        "--trainable_scopes and --moving_average_decay that wrote it, or start in another "
-        "--train_dir",
-        path, name, slot.empty() ? "none" : slot.mapped()->shape.ToString(), shape.ToString()));
+        "[train] {}: slot {} does not fit: got {}, want {}; resume with the same {}, {} and {} "
+        "that wrote it, or start in another {}",
+        path, name, slot.empty() ? "none" : slot.mapped()->shape.ToString(), shape.ToString(),
+        Option("optimizer"), Option("trainable_scopes"), Option("moving_average_decay"),
+        Option("train_dir")));
   }
   return slot.mapped()->data;
 }
@@ -99,10 +100,9 @@ void WarnAboutDroppedSlots(const Named& slots, const std::string& path,
   }
   if (names.empty()) return;
   std::ranges::sort(names);
-  LogWarning("train",
-             "{}: {} slots are dropped, as --optimizer, --trainable_scopes and "
-             "--moving_average_decay do not use them now: {}",
-             path, names.size(), JoinFirst(names, 3));
+  LogWarning("train", "{}: {} slots are dropped, as {}, {} and {} do not use them now: {}", path,
+             names.size(), Option("optimizer"), Option("trainable_scopes"),
+             Option("moving_average_decay"), JoinFirst(names, 3));
 }
 
 void RestoreSlots(Named& slots, const std::string& path, const ReplicaView& replica) {
@@ -237,9 +237,8 @@ std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder,
   if (!file->step()) {
     LogWarning(
         "train",
-        "{}: cannot resume: the checkpoint has no global_step; use --checkpoint_path to start "
-        "from its weights",
-        file->path());
+        "{}: cannot resume: the checkpoint has no global_step; use {} to start from its weights",
+        file->path(), Option("checkpoint_path"));
     return std::nullopt;
   }
   LogInfo("train", "{}: has no position in the data; a new epoch begins", file->path());

@@ -24,7 +24,7 @@ constexpr size_t kMaxNamesInLog = 12;
 
 // Throws DataError if a variable is missing (unless that is allowed) or has another shape.
 void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::string& path,
-                const char* hint) {
+                const std::string& hint) {
   const bool lacks = !ignore_missing && !report.missing.empty();
   if (!lacks && report.shape_mismatch.empty()) return;
   std::string text = fmt::format("[train] {}: variables do not fit the net:", path);
@@ -82,8 +82,8 @@ WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOption
                           VariableStore& store) {
   WarmStartReport report = Read(reader, options, "", store);
   RequireAll(report, options.ignore_missing, reader.path(),
-             "exclude them with --checkpoint_exclude_scopes, or allow missing ones with "
-             "--ignore_missing_vars");
+             fmt::format("exclude them with {}, or allow missing ones with {}",
+                         Option("checkpoint_exclude_scopes"), Option("ignore_missing_vars")));
   if (report.restored.empty()) {
     throw DataError(fmt::format("[train] {}: has no variable of this net; its first variable is {}",
                                 reader.path(),
@@ -96,11 +96,11 @@ void LogWarmStartReport(const WarmStartReport& report, const std::string& path) 
   LogInfo("train", "fine-tuning from {}: {} variables restored: {}", path, report.restored.size(),
           JoinFirst(report.restored, kMaxNamesInLog));
   if (!report.unused_scopes.empty()) {
-    LogWarning("train", "--checkpoint_exclude_scopes: no variable has the prefix {}",
+    LogWarning("train", "{}: no variable has the prefix {}", Option("checkpoint_exclude_scopes"),
                JoinFirst(report.unused_scopes, kMaxNamesInLog));
   }
-  const std::pair<const char*, const std::vector<std::string>*> lists[] = {
-      {"variables excluded by --checkpoint_exclude_scopes", &report.excluded},
+  const std::pair<std::string, const std::vector<std::string>*> lists[] = {
+      {"variables excluded by " + Option("checkpoint_exclude_scopes"), &report.excluded},
       {"variables missing in the file", &report.missing}};
   for (const auto& [what, names] : lists) {
     if (!names->empty())
@@ -110,17 +110,17 @@ void LogWarmStartReport(const WarmStartReport& report, const std::string& path) 
 
 void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableStore& store) {
   const bool takes_averages = kind == WeightsKind::kMovingAverages;
-  RequireAll(Read(reader, {}, takes_averages ? kMovingAverageSuffix : "", store), false,
-             reader.path(),
-             takes_averages ? "the file has no moving averages of this net; omit "
-                              "--moving_average_decay"
-                            : "check --model_name, --dataset_name, --labels_offset, "
-                              "--use_grayscale and the image size");
+  RequireAll(
+      Read(reader, {}, takes_averages ? kMovingAverageSuffix : "", store), false, reader.path(),
+      takes_averages
+          ? "the file has no moving averages of this net; omit " + Option("moving_average_decay")
+          : fmt::format("check {}, {}, {}, {} and the image size", Option("model_name"),
+                        Option("dataset_name"), Option("labels_offset"), Option("use_grayscale")));
   if (!takes_averages && std::ranges::any_of(reader.names(), [](const std::string& name) {
         return name.ends_with(kMovingAverageSuffix);
       }))
-    LogInfo("weights", "{}: also has moving averages; use --moving_average_decay to load them",
-            reader.path());
+    LogInfo("weights", "{}: also has moving averages; use {} to load them", reader.path(),
+            Option("moving_average_decay"));
 }
 
 }  // namespace carole::train

@@ -12,22 +12,37 @@
 namespace carole::train {
 namespace {
 
-// Number of threads that copy a batch. For a device, four threads are as fast as memory. More would
-// busy-wait for the next copy and take cores from the threads that decode images.
+// Number of threads that copy a batch: those of the backend, but at least four, which are as fast
+// as memory. More threads would busy-wait for the next copy and take cores from the threads that
+// decode images.
 int CopyThreads(const Backend& backend) {
-  constexpr int kDeviceThreads = 4;
-  const int all = omp_get_max_threads();
-  return backend.on_host() ? all : std::min(kDeviceThreads, all);
+  constexpr int kMinThreads = 4;
+  return std::min(omp_get_max_threads(), std::max(kMinThreads, backend.threads()));
 }
 
 template <typename To, typename From>
-void CopyValues(std::span<const From> from, const Tensor& images, const Executable& executable) {
-  CAROLE_CHECK_EQ(static_cast<int64_t>(from.size()), images.size(), "pixels of a batch");
-  To* to = images.as<To>();
+void CopyValues(std::span<const From> from, const Tensor& input, const Executable& executable) {
+  CAROLE_CHECK_EQ(static_cast<int64_t>(from.size()), input.size(), "values of a batch");
+  To* to = input.as<To>();
   const auto count = static_cast<int64_t>(from.size());
   const int threads = CopyThreads(executable.backend());
 #pragma omp parallel for simd schedule(static) if (count > (1 << 18)) num_threads(threads)
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+// Copies the labels of the kind that the graph has: (N) int32, or soft ones (N,K).
+void CopyLabels(const io::Batch& batch, const Tensor& labels, const Executable& executable) {
+  const bool is_soft = labels.dtype != DType::kI32;
+  const size_t count = is_soft ? batch.soft_labels.size() : batch.labels.size();
+  CAROLE_CHECK_EQ(static_cast<int64_t>(count), labels.size(), "labels of a batch");
+  if (labels.dtype == DType::kF64) {
+    CopyValues<double>(batch.soft_labels, labels, executable);
+  } else if (is_soft) {
+    CopyValues<float>(batch.soft_labels, labels, executable);
+  } else {
+    CAROLE_CHECK(batch.soft_labels.empty(), "soft labels for a graph that has none");
+    std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
+  }
 }
 
 template <typename T>
@@ -51,6 +66,8 @@ io::Batch SliceMicroBatch(const io::Batch& batch, int64_t index, int64_t rows) {
   micro_batch.images = rows_of(batch.images);
   micro_batch.pixels = rows_of(batch.pixels);
   micro_batch.labels = batch.labels.subspan(first, count);
+  const size_t classes = batch.soft_labels.size() / batch.labels.size();
+  micro_batch.soft_labels = batch.soft_labels.subspan(first * classes, count * classes);
   micro_batch.valid = std::clamp<int64_t>(batch.valid - index * rows, 0, rows);
   micro_batch.first_sample = batch.first_sample + index * rows;
   return micro_batch;
@@ -71,9 +88,9 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes) {
   for (int32_t label : batch.labels) {
     if (label >= 0 && label < num_classes) continue;
     throw DataError(
-        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; check "
-                    "--labels_offset and the number of classes",
-                    batch.epoch, label, num_classes - 1));
+        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; check {} "
+                    "and the number of classes",
+                    batch.epoch, label, num_classes - 1, Option("labels_offset")));
   }
 }
 
@@ -88,10 +105,8 @@ void CopyImages(std::span<const float> from, const Executable& executable) {
 
 void CopyBatch(const io::Batch& batch, double row_weight, const Executable& executable) {
   const Tensor images = executable.Input("images");
-  const Tensor labels = executable.Input("labels");
   const Tensor weights = executable.Input("weights");
-  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
-  std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
+  CopyLabels(batch, executable.Input("labels"), executable);
   if (images.dtype == DType::kU8) {
     CopyValues<uint8_t>(batch.pixels, images, executable);
   } else {

@@ -25,8 +25,8 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes);
 // Copies `from` to the input "images". Both are (N,H,W,C), row-major.
 void CopyImages(std::span<const float> from, const Executable& executable);
 
-// Fills the inputs "images", "labels" and "weights". The weight of a valid row in the loss is
-// `row_weight`; that of the other rows is 0.
+// Fills the inputs "images", "labels" (soft ones, if the graph has them) and "weights". The weight
+// of a valid row in the loss is `row_weight`; that of the other rows is 0.
 void CopyBatch(const io::Batch& batch, double row_weight, const Executable& executable);
 
 }  // namespace carole::train

@@ -53,13 +53,12 @@ thread_local PhaseObserver phase_observer;
 
 void SetPhaseObserver(PhaseObserver observer) { phase_observer = std::move(observer); }
 
-void EnterPhase(collectives::Communicator& communicator, collectives::RankPhase phase,
-                int64_t step) {
-  communicator.SetPhase(phase, step);
+void EnterPhase(collectives::Diagnostics& diagnostics, collectives::RankPhase phase, int64_t step) {
+  diagnostics.SetPhase(phase, step);
   if (phase_observer) phase_observer(phase, step);
   static const std::optional<Fault> fault = ReadFault();
   if (!fault) return;
-  if (fault->where == fmt::format("{}:{}:{}", communicator.rank(), step, Name(phase)))
+  if (fault->where == fmt::format("{}:{}:{}", diagnostics.rank(), step, Name(phase)))
     fault->inject();
 }
 

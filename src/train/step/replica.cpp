@@ -1,5 +1,7 @@
 #include "src/train/step/replica.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -19,11 +21,13 @@
 namespace carole::train {
 namespace {
 
-// Returns the segments of the weights arena that have L2 regularization, in ascending order.
-std::vector<Segment> RegularizedSegments(const VariableStore& store) {
+// Returns the segments of the trainable variables in the weights arena that are or are not
+// regularized, in ascending order.
+std::vector<Segment> SegmentsOf(const VariableStore& store, bool regularized) {
   std::vector<Segment> segments;
   for (const VariableSlice& p : store.variables()) {
-    if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
+    if (p.trainable && p.l2_regularized == regularized)
+      segments.push_back({p.offset, p.offset + p.count});
   }
   std::sort(segments.begin(), segments.end(),
             [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -37,7 +41,8 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
     : graph(std::move(net)),
       frozen(FreezeOutside(*graph, options.trainable_scopes)),
       loss_scale(options.loss_scale),
-      weight_decay_(options.optimizer_options.weight_decay) {
+      weight_decay_(
+          optim::FindOptimizer(options.optimizer).LossWeightDecay(options.optimizer_options)) {
   graph->MarkOutput(StepLosses::LogitsOf(*graph));
   Fuse(*graph, backend);
   Differentiate(*graph);
@@ -62,7 +67,7 @@ void Replica::MakeStore(const Backend& backend, collectives::Communicator& commu
                         const StepOptions& options) {
   RequireMemory(backend, *graph, executable->plan().statistics.arena_bytes, options);
   VariableStore::Allocate allocate_gradients;
-  if (backend.on_host()) {
+  if (!backend.has_own_memory()) {
     allocate_gradients = [&](size_t bytes) {
       gradients = communicator.AllocateArena(bytes);
       return gradients->data();
@@ -90,9 +95,9 @@ void Replica::CheckLayouts(collectives::Communicator& communicator) const {
 // changes that order, and it depends on the available memory. So it must be the same on all ranks.
 void Replica::CheckSchedule(collectives::Communicator& communicator) const {
   collectives::CheckSettingsMatch(
-      communicator,
-      {{"order of kernels (--sync_batch_norm needs the same --activation_memory on all ranks)",
-        fmt::format("hash {:016x}", executable->plan().ScheduleHash())}});
+      communicator, {{fmt::format("order of kernels ({} needs the same {} on all ranks)",
+                                  Option("sync_batch_norm"), Option("activation_memory")),
+                      fmt::format("hash {:016x}", executable->plan().ScheduleHash())}});
 }
 
 void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) {
@@ -100,7 +105,8 @@ void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) 
                                 .weights = store->weights_base(),
                                 .gradients = store->gradients_base(),
                                 .count = store->trainable_count(),
-                                .regularized = RegularizedSegments(*store),
+                                .regularized = SegmentsOf(*store, true),
+                                .not_regularized = SegmentsOf(*store, false),
                                 .copies = executable->TakeWeightCopies()};
   optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
                                                  options.optimizer_options, arenas, backend);

@@ -34,7 +34,7 @@ class Replica {
   const std::unique_ptr<Graph> graph;
   const std::vector<int> frozen;  // frozen variables, as indexes into the store
   std::unique_ptr<Executable> executable;
-  std::unique_ptr<collectives::CommArena> gradients;  // null if a device holds them
+  std::unique_ptr<collectives::CommArena> gradients;  // null if the device has memory of its own
   std::unique_ptr<VariableStore> store;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::MovingAverages> moving_averages;  // null if none are kept

@@ -66,13 +66,8 @@ class ReplicaHashes {
       const VariableSlice& p = store_.variables()[v];
       ranges.push_back({p.offset * floats_in_one, (p.offset + p.count) * floats_in_one});
     }
-    if (const ArenaMath* math = store_.backend().arena_math()) {
-      const std::vector<uint64_t> hashes = math->Hashes(floats, ranges);
-      hashes_.insert(hashes_.end(), hashes.begin(), hashes.end());
-      return;
-    }
-    for (const Segment& range : ranges)
-      hashes_.push_back(collectives::HashOfFloats({floats + range.begin, floats + range.end}));
+    const std::vector<uint64_t> hashes = store_.backend().arena_math().Hashes(floats, ranges);
+    hashes_.insert(hashes_.end(), hashes.begin(), hashes.end());
   }
 
   const VariableStore& store_;

@@ -42,12 +42,16 @@ StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen)
       statistics_(RunningStatisticsRanges(store, frozen)),
       saved_(store.backend().Allocate(store.statistics_bytes())) {}
 
-void StepGuard::Copy(std::byte* to, const std::byte* from) const {
+// Calls use(begin, number of bytes) for each range of the running statistics.
+template <typename Use>
+void StepGuard::ForEachRange(const Use& use) const {
   const size_t element = SizeOf(store_.dtype());
-  for (const auto& [offset, count] : statistics_) {
-    const size_t begin = offset * element;
-    store_.backend().Copy(to + begin, from + begin, count * element);
-  }
+  for (const auto& [offset, count] : statistics_) use(offset * element, count * element);
+}
+
+void StepGuard::Copy(std::byte* to, const std::byte* from) const {
+  ForEachRange(
+      [&](size_t begin, size_t bytes) { store_.backend().Copy(to + begin, from + begin, bytes); });
 }
 
 void StepGuard::SaveStatistics() const { Copy(saved_.get(), store_.statistics_base()); }
@@ -55,12 +59,10 @@ void StepGuard::SaveStatistics() const { Copy(saved_.get(), store_.statistics_ba
 void StepGuard::RestoreStatistics() const { Copy(store_.statistics_base(), saved_.get()); }
 
 void StepGuard::RestoreStatisticsUnless(const bool* applied) const {
-  const std::span<float> statistics = store_.statistics<float>();
-  const auto* saved = reinterpret_cast<const float*>(saved_.get());
-  for (const auto& [offset, count] : statistics_) {
-    store_.backend().arena_math()->CopyUnless(applied, statistics.data() + offset, saved + offset,
-                                              static_cast<int64_t>(count));
-  }
+  ForEachRange([&](size_t begin, size_t bytes) {
+    store_.backend().arena_math().CopyUnless(applied, store_.statistics_base() + begin,
+                                             saved_.get() + begin, bytes);
+  });
 }
 
 int StepGuard::FirstNonFinite(const std::vector<int>& variables, std::byte* arena) const {

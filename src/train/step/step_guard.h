@@ -22,8 +22,7 @@ class StepGuard {
   void SaveStatistics() const;
   // Restores the running statistics.
   void RestoreStatistics() const;
-  // Does the same on a device, unless *applied is true when the device gets here. The flag is in
-  // device memory.
+  // Does the same, unless *applied is true when the device gets here. The flag is in device memory.
   void RestoreStatisticsUnless(const bool* applied) const;
 
   // Describes which ranks have a loss, weights or gradients that are not finite: "rank 1: loss nan,
@@ -35,6 +34,8 @@ class StepGuard {
  private:
   // Returns the first of these variables with a value in `arena` that is not finite; -1: none.
   int FirstNonFinite(const std::vector<int>& variables, std::byte* arena) const;
+  template <typename Use>
+  void ForEachRange(const Use& use) const;
   void Copy(std::byte* to, const std::byte* from) const;
 
   const VariableStore& store_;

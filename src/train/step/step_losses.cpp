@@ -4,23 +4,38 @@
 #include <numeric>
 #include <utility>
 
+#include "src/backend/ops/softmax.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
 namespace carole::train {
+namespace {
+
+template <typename T>
+int64_t Largest(std::span<const T> values) {
+  return std::ranges::max_element(values) - values.begin();
+}
+
+// The label of a row; of soft labels, the most probable one.
+int64_t LabelOf(const io::Batch& batch, int64_t row) {
+  if (batch.soft_labels.empty()) return batch.labels[row];
+  const size_t classes = batch.soft_labels.size() / batch.labels.size();
+  return Largest(batch.soft_labels.subspan(static_cast<size_t>(row) * classes, classes));
+}
+
+}  // namespace
 
 // The loss of the main head comes after those of auxiliary heads.
 ValueId StepLosses::LogitsOf(const Graph& graph) {
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
-    if (node->kind == OpKind::kSoftmaxCrossEntropy) return node->inputs[0];
+    if (node->kind == op::kSoftmaxCrossEntropy) return node->inputs[0];
   }
   throw InternalError("[train] the graph has no loss over classes");
 }
 
-StepLosses::StepLosses(const Graph& graph, const Executable& executable, const Backend& backend,
+StepLosses::StepLosses(const Graph& graph, const Executable& executable,
                        collectives::Communicator& communicator)
     : executable_(executable),
-      backend_(backend),
       communicator_(communicator),
       num_classes_(graph.shape(LogitsOf(graph))[1]),
       message_(graph.losses().size() + 3) {
@@ -45,39 +60,25 @@ void StepLosses::BeginMicroBatch(const io::Batch& micro_batch, double scale) {
 
 void StepLosses::CountCorrect(const MicroBatchLosses& micro_batch, std::span<const double> logits) {
   for (int64_t row = 0; row < micro_batch.batch.valid; ++row) {
-    const auto first = logits.begin() + row * num_classes_;
-    correct_ +=
-        std::max_element(first, first + num_classes_) - first == micro_batch.batch.labels[row];
+    const std::span scores =
+        logits.subspan(static_cast<size_t>(row * num_classes_), static_cast<size_t>(num_classes_));
+    correct_ += Largest(scores) == LabelOf(micro_batch.batch, row);
   }
 }
 
-void StepLosses::ReadHost(MicroBatchLosses& micro_batch) {
+void StepLosses::Read(MicroBatchLosses& micro_batch) {
   micro_batch.losses.clear();
   for (size_t i = 0; i + 1 < values_.size(); ++i)
-    micro_batch.losses.push_back(executable_.Output(values_[i])[0] / micro_batch.scale);
-  CountCorrect(micro_batch, executable_.Output(values_.back()));
-}
-
-// A backend's downloads are fp32 and row-major.
-void StepLosses::ReadDevice(MicroBatchLosses& micro_batch) {
-  const auto floats = [&](size_t i) {
-    return reinterpret_cast<const float*>(micro_batch.downloads[i]->Wait());
-  };
-  micro_batch.losses.clear();
-  for (size_t i = 0; i + 1 < values_.size(); ++i)
-    micro_batch.losses.push_back(floats(i)[0] / micro_batch.scale);
-  const float* logits = floats(values_.size() - 1);
-  const int64_t count = micro_batch.batch.valid * num_classes_;
-  CountCorrect(micro_batch, std::vector<double>(logits, logits + count));
+    micro_batch.losses.push_back(micro_batch.downloads[i].Wait()[0] / micro_batch.scale);
+  CountCorrect(micro_batch, micro_batch.downloads.back().Wait());
 }
 
 void StepLosses::EndMicroBatch() {
   if (!std::exchange(is_open_, false)) return;
   MicroBatchLosses& micro_batch = micro_batches_[num_micro_batches_ - 1];
-  if (backend_.on_host()) return ReadHost(micro_batch);
   micro_batch.downloads.resize(values_.size());
   for (size_t i = 0; i < values_.size(); ++i)
-    executable_.BeginOutput(values_[i], micro_batch.downloads[i]);
+    micro_batch.downloads[i].Begin(executable_, values_[i]);
 }
 
 double StepLosses::FinishLocal() {
@@ -85,7 +86,7 @@ double StepLosses::FinishLocal() {
   if (local_losses_.empty()) {
     sum_.Clear();
     for (size_t i = 0; i < num_micro_batches_; ++i) {
-      if (!backend_.on_host()) ReadDevice(micro_batches_[i]);
+      Read(micro_batches_[i]);
       if (i + 1 < num_micro_batches_) sum_.Add(micro_batches_[i].losses);
     }
     local_losses_ = micro_batches_[num_micro_batches_ - 1].losses;

@@ -1,5 +1,6 @@
 // The losses of a step: sums them over the micro-batches of a rank, then over all ranks. The same
-// all-reduce carries the number of correct predictions and the ranks' requests to stop or to save.
+// all-reduce carries the number of correct predictions (of the most
+// probable class, if labels are soft) and the ranks' requests to stop or to save.
 //
 //   losses.BeginStep();
 //   for each micro-batch {
@@ -11,7 +12,7 @@
 //   losses.BeginAllReduce(message);
 //   const auto global = losses.WaitForAllReduce();
 //
-// Losses in device memory are read by the host only in FinishLocal(). By then the device may
+// The host reads the losses of an asynchronous device only in FinishLocal(). By then the device may
 // already have been given the next step.
 #pragma once
 
@@ -23,6 +24,7 @@
 #include "io/pipeline/dataset.h"
 #include "src/graph/graph.h"
 #include "src/graph/plan/executable.h"
+#include "src/graph/plan/output_download.h"
 #include "src/train/reduction/pairwise_sum.h"
 
 namespace carole::train {
@@ -32,7 +34,7 @@ class StepLosses {
  public:
   // All arguments must outlive this. The losses of the graph and LogitsOf(graph) must be among its
   // outputs.
-  StepLosses(const Graph& graph, const Executable& executable, const Backend& backend,
+  StepLosses(const Graph& graph, const Executable& executable,
              collectives::Communicator& communicator);
 
   // Returns the logits (N,K) of the main classifier head.
@@ -43,11 +45,11 @@ class StepLosses {
   // Announces the micro-batch that runs next; its loss is multiplied by `scale`. The memory of the
   // batch must stay valid until FinishLocal().
   void BeginMicroBatch(const io::Batch& micro_batch, double scale);
-  // Reads the losses and logits of the micro-batch, or enqueues their download from a device. Call
-  // it after its forward pass was run or enqueued. A second call does nothing.
+  // Enqueues the download of the losses and logits of the micro-batch. Call it after its forward
+  // pass was enqueued. A second call does nothing.
   void EndMicroBatch();
-  // Calls EndMicroBatch() and waits for a device. Returns the sum of all losses of this rank over
-  // all micro-batches.
+  // Calls EndMicroBatch() and waits for the downloads. Returns the sum of all losses of this rank
+  // over all micro-batches.
   double FinishLocal();
 
   // The part of a rank in the all-reduce, in addition to its losses and correct predictions.
@@ -75,16 +77,14 @@ class StepLosses {
   struct MicroBatchLosses {
     io::Batch batch;
     double scale = 1;
-    std::vector<double> losses;                        // in host memory
-    std::vector<std::unique_ptr<Download>> downloads;  // from a device: losses, then logits
+    std::vector<OutputDownload> downloads;  // losses, then logits
+    std::vector<double> losses;
   };
 
-  void ReadHost(MicroBatchLosses& micro_batch);
-  void ReadDevice(MicroBatchLosses& micro_batch);
+  void Read(MicroBatchLosses& micro_batch);
   void CountCorrect(const MicroBatchLosses& micro_batch, std::span<const double> logits);
 
   const Executable& executable_;
-  const Backend& backend_;
   collectives::Communicator& communicator_;
   std::vector<ValueId> values_;  // losses, then logits
   const int64_t num_classes_;

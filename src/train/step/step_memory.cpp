@@ -25,7 +25,7 @@ size_t StateBytes(const Graph& graph, const StepOptions& options) {
 void RequireMemory(const Backend& backend, const Graph& graph, size_t activation_bytes,
                    const StepOptions& options) {
   const std::optional<size_t> free =
-      backend.on_host() ? options.host_memory_bytes : backend.FreeBytes();
+      backend.has_own_memory() ? backend.FreeBytes() : options.host_memory_bytes;
   const size_t state = StateBytes(graph, options);
   const Shape& images = graph.shape(graph.input("images"));
   const size_t next_batch = static_cast<size_t>(images.size()) * SizeOf(graph.compute());
@@ -35,11 +35,12 @@ void RequireMemory(const Backend& backend, const Graph& graph, size_t activation
   const size_t fitting = static_cast<size_t>(images[0]) * left / wanted;
   const std::string advice = fmt::format(
       "got {:.2f} GiB free, want {:.2f} for activations and {:.2f} for weights, gradients and "
-      "slots; use {}--activation_memory={:.2f} (recomputes activations)",
+      "slots; use {}{} (recomputes activations)",
       GiB(*free), GiB(wanted), GiB(state),
-      fitting > 0 ? fmt::format("--batch_size={} or less, or ", fitting) : "",
-      GiB(left > next_batch ? left - next_batch : 0));
-  if (!backend.on_host()) {
+      fitting > 0 ? Option("batch_size", std::to_string(fitting)) + " or less, or " : "",
+      Option("activation_memory",
+             fmt::format("{:.2f}", GiB(left > next_batch ? left - next_batch : 0))));
+  if (backend.has_own_memory()) {
     throw ConfigError(
         fmt::format("[memory] a step does not fit into the {} device: {}", backend.name(), advice));
   }

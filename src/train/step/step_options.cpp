@@ -16,11 +16,18 @@ size_t StepOptions::CountParameterArenas() const {
 void StepOptions::Check() const {
   if (reproducible && (sync_batch_norm || MinimizesLocalLoss())) {
     throw UsageError(
-        "[train] --reproducible: got --sync_batch_norm, --reduction or --local_sgd_steps as well, "
-        "want none of these: each shard is normalized separately and gradients are summed");
+        {.tag = "train",
+         .option = "reproducible",
+         .got = Option("sync_batch_norm") + ", " + Option("reduction") + " or " +
+                Option("local_sgd_steps") + " as well",
+         .want = "none of these: each shard is normalized separately and gradients are summed"});
   }
-  if (reduction != collectives::Reduction::kSum && local_sgd_steps > 0)
-    throw UsageError("[train] --local_sgd_steps: got --reduction as well, want only one of them");
+  if (reduction != collectives::Reduction::kSum && local_sgd_steps > 0) {
+    throw UsageError({.tag = "train",
+                      .option = "local_sgd_steps",
+                      .got = Option("reduction") + " as well",
+                      .want = "only one of them"});
+  }
 }
 
 }  // namespace carole::train

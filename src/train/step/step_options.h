@@ -41,7 +41,7 @@ struct StepOptions {
   int64_t audit_every_n_steps = 0;  // check that replicas are equal (replica_audit.h); 0: never
   bool replay = true;               // use CUDA graph replay if possible (step_replay.h)
   // Prepares the communicator to reduce device memory. Collective. Needed by several ranks whose
-  // backend is not on_host().
+  // backend has_own_memory().
   std::function<void()> connect_devices;
 
   // Returns true if each rank minimizes its own mean loss, not that of the global batch.

@@ -10,8 +10,8 @@ void StepReplay::Capture(const std::function<void()>& enqueue) {
   try {
     captured_ = backend_.Capture(enqueue);
   } catch (const DeviceError& error) {
-    throw DeviceError(fmt::format(
-        "{}; this happened during CUDA graph capture; try --cuda_graph=false", error.what()));
+    throw DeviceError(fmt::format("{}; this happened during CUDA graph capture; try {}",
+                                  error.what(), Option("cuda_graph", "false")));
   }
 }
 
@@ -22,7 +22,7 @@ void StepReplay::Run(const std::function<void()>& enqueue, bool may_capture, int
   }
   if (captured_ == nullptr) return enqueue();
   const auto replay = [this] { captured_->Replay(); };
-  has_sums_ ? communicator_.Replay(replay, {.what = "captured step", .step = step}) : replay();
+  has_sums_ ? device_.Replay(replay, {.what = "captured step", .step = step}) : replay();
   ++replays_;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "collectives/communicator.h"
+#include "collectives/device_all_reduce.h"
 #include "src/backend/backend.h"
 
 namespace carole::train {
@@ -15,10 +16,11 @@ namespace carole::train {
 // Runs the same work in every step: eagerly in the first steps, then as a captured graph.
 class StepReplay {
  public:
-  // Backend and communicator must outlive this. `has_sums`: the work contains reductions over
-  // ranks, so that a replay is a collective.
-  StepReplay(const Backend& backend, collectives::Communicator& communicator, bool has_sums)
-      : backend_(backend), communicator_(communicator), has_sums_(has_sums) {}
+  // The references must outlive this. `has_sums`: the work contains reductions over ranks, so that
+  // a replay is a collective.
+  StepReplay(const Backend& backend, collectives::Communicator& communicator,
+             collectives::DeviceCollectives& device, bool has_sums)
+      : backend_(backend), communicator_(communicator), device_(device), has_sums_(has_sums) {}
 
   // Runs the work that `enqueue` launches, including reductions on the device. `enqueue` must
   // launch the same work in every call (Backend::Capture). `may_capture` is true if the work has no
@@ -37,6 +39,7 @@ class StepReplay {
 
   const Backend& backend_;
   collectives::Communicator& communicator_;
+  collectives::DeviceCollectives& device_;
   const bool has_sums_;
   int runs_ = 0;  // eager ones
   std::unique_ptr<CapturedWork> captured_;

@@ -1,42 +1,47 @@
-// The life of a training step, on the host and on a device.
+// The life of a training step.
 //
 // Task. A step is: copy the batch, forward, backward, reduce the gradients over ranks, update the
 // weights. Three demands complicate it.
 //   - Communication must overlap with backward.
 //   - A step whose loss or gradient is infinite or NaN on any rank must change nothing on all
 //   ranks.
-//   - A device must never wait for the host, although only the host can log losses, vote about
+//   - A GPU must never wait for the host, although only the host can log losses, vote about
 //     stopping, and tell the optimizer the next learning rate.
 //
-// On the host (AppliesOnDevice() is false; RunOnHost) there is one step in flight:
+// Every backend is a device with an order of work (src/backend/backend.h), and every step has these
+// phases. On the host, work has finished when it is enqueued.
 //
-//   Begin   SaveStatistics       forward changes the running statistics; a skipped step restores
-//   them
-//           for each micro-batch: CopyInputs, forward, backward
-//             in the last backward, at the first final gradient: start the all-reduce of the
-//             losses; at every final gradient: MarkReady, which starts a bucket when it is complete
-//           wait for the losses, then for each bucket; the optimizer inspects a bucket when it
-//           lands
-//   End     finite everywhere:   Apply    Update, moving averages, local SGD averaging, audit
-//           otherwise:           Discard  see below
+//   Begin   save the running statistics, which forward changes
+//           for each micro-batch: copy the inputs, enqueue forward and backward
+//             in the last backward: each final gradient completes its bucket (MarkReady), whose
+//             reduction over ranks starts at once
+//           wait for each bucket; the optimizer inspects it for infinities and NaN
+//           decide: the optimizer also learns whether the losses are finite (UpdateDecision)
+//           update the weights if everything is finite (UpdateSums::is_finite, in device memory);
+//           otherwise restore the running statistics; both without asking the host
+//           download UpdateSums; count the step as applied
+//   End     wait for losses and UpdateSums
+//           if applied: regularization loss, local SGD averaging, audit (Apply)
+//           otherwise: undo what was counted (Discard)
 //
-// The all-reduce of the losses starts before the first bucket. So it has the same place in the
-// order of collectives on every rank, and it is done when backward is done. All ranks see the same
-// reduced losses and gradients and thus decide alike; only with local SGD, which reduces no
-// gradients, they vote.
+// UpdateDecision is the only part that depends on the device:
 //
-// On a device (RunOnDevice) Begin only enqueues, and there may be two steps in flight:
+//                       losses are reduced       decides before the update   steps in flight
+//   host                in backward              the host                    1
+//   GPU                 by the GPU, and at End   the GPU                     2
+//   local SGD           after backward           the ranks vote              1
 //
-//   Begin   enqueue all of the above and then: all-reduce and inspect the losses (DeviceLosses);
-//           update the weights if everything inspected is finite (the flag UpdateSums::is_finite is
-//           in device memory); otherwise restore the running statistics; download UpdateSums
-//   End     read losses and UpdateSums of this step; all-reduce losses and requests on the host
+// On the host, the all-reduce of the losses starts before the first bucket. So it has the same
+// place in the order of collectives on every rank, and it is done when backward is done. All ranks
+// see the same reduced losses and gradients and thus decide alike. With local SGD, which reduces no
+// gradients, they vote; a GPU then waits for the host.
 //
+// On a GPU, Begin only enqueues. A second step may be launched before the first one ends.
 // The host counts a launched update as applied: the optimizer's scalars, the loss scale and the
 // number of updates advance in Begin (CountUpdate). InFlightStep keeps the values from before, and
 // Discard puts them back.
 //
-// Example: batch 1 of three is bad, on a device with two steps in flight.
+// Example: batch 1 of three is bad, with two steps in flight.
 //
 //   host:    Begin(b0)  Begin(b1)  End: step 0 applied   Begin(b2)  End: step 1 not applied
 //   device:  b0: weights updated   b1: not finite, no update   b2: no update either
@@ -57,14 +62,11 @@
 // earlier micro-batches depends on their number, so a short step, with fewer micro-batches, runs
 // eagerly. If one rank has observers of kernels (histograms, traces), no rank captures or launches
 // a second step.
-//
-// Local SGD on a device takes the path of the host: the ranks must vote before the update.
 #include "src/train/step/train_step.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "src/core/stopwatch.h"
@@ -86,18 +88,18 @@ void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
 const StepOptions& PrepareOptions(const StepOptions& options, const Backend& backend,
                                   const collectives::Communicator& communicator) {
   options.Check();
-  if (!backend.on_host() && communicator.size() > 1)
+  if (backend.has_own_memory() && communicator.size() > 1)
     ConnectDevices(options, backend, communicator.size());
   return options;
 }
 
 GradientReductionOptions MakeReductionOptions(const StepOptions& o, const Replica& replica,
-                                              bool on_host, int64_t ranks) {
+                                              const Backend& backend, int64_t ranks) {
   GradientReductionOptions options{
       .buckets = o.buckets,
-      .tune_buckets = o.tune_buckets && on_host && !o.MinimizesLocalLoss(),
+      .tune_buckets = o.tune_buckets && !backend.is_asynchronous() && !o.MinimizesLocalLoss(),
       .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
-      .through_host = !on_host && ranks > 1 && o.NeedsHostReduction(),
+      .through_host = backend.has_own_memory() && ranks > 1 && o.NeedsHostReduction(),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
       .statistics = {}};
   // SyncBN makes the statistics equal on all ranks; local SGD averages them with the weights.
@@ -110,32 +112,29 @@ GradientReductionOptions MakeReductionOptions(const StepOptions& o, const Replic
 }  // namespace
 
 TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
-                     collectives::Communicator& communicator, const StepOptions& options)
+                     collectives::FullCommunicator& communicator, const StepOptions& options)
     : backend_(backend),
       communicator_(communicator),
       options_(PrepareOptions(options, backend, communicator)),
       replica_(std::move(graph), backend, communicator, options),
       guard_(*replica_.store, replica_.frozen),
-      steps_in_flight_(backend.on_host() ? 1 : 2),
-      micro_batch_replay_(backend, communicator, options.sync_batch_norm),
-      last_micro_batch_replay_(backend, communicator, true) {
+      decision_(MakeUpdateDecision(options_, replica_, backend, communicator)),
+      steps_in_flight_(decision_->is_on_device() ? 2 : 1),
+      micro_batch_replay_(backend, communicator, communicator, options.sync_batch_norm),
+      last_micro_batch_replay_(backend, communicator, communicator, true) {
   for (InFlightStep& step : steps_in_flight_) {
-    step.losses =
-        std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, backend, communicator);
+    step.losses = std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, communicator);
     step.update_sums = backend.MakeDownload(sizeof(UpdateSums));
-  }
-  if (!backend.on_host()) {
-    device_losses_ = std::make_unique<DeviceLosses>(*replica_.graph, *replica_.executable, backend,
-                                                    communicator);
   }
   // Both algorithms add in a binary tree over ranks, which continues the tree over the
   // micro-batches of a rank (src/train/reduction/reproducible.cpp).
   const int size = communicator.size();
+  using collectives::AllReduceAlgorithm;
   if (options.reproducible && size > 1)
-    communicator.SetAllReduce(communicator.num_hosts() == 1 ? "shared_memory" : "tree");
-  reduction_ =
-      MakeGradientReduction(communicator, *replica_.store,
-                            MakeReductionOptions(options, replica_, backend.on_host(), size));
+    communicator.SetAllReduce(communicator.num_hosts() == 1 ? AllReduceAlgorithm::kSharedMemory
+                                                            : AllReduceAlgorithm::kTree);
+  reduction_ = MakeGradientReduction(communicator, *replica_.store,
+                                     MakeReductionOptions(options, replica_, backend, size));
 }
 
 bool TrainStep::CanCapture() const {
@@ -145,7 +144,7 @@ bool TrainStep::CanCapture() const {
 
 // An audit reads the weights, so no later step may be launched before it.
 bool TrainStep::CanRunAhead() const {
-  if (!AppliesOnDevice() || is_observed_ || num_in_flight() != 1) return false;
+  if (!decision_->is_on_device() || is_observed_ || num_in_flight() != 1) return false;
   const int64_t done = steps_in_flight_[ended_ % steps_in_flight_.size()].input.step + 1;
   return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
 }
@@ -176,7 +175,7 @@ double TrainStep::RowWeight(const InFlightStep& step) const {
 
 void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   CAROLE_CHECK(num_in_flight() == 0 || CanRunAhead(), "{} steps are in flight", num_in_flight());
-  if (begun_ == 0 && AppliesOnDevice()) DetectObservers(input.step);
+  if (begun_ == 0 && decision_->is_on_device()) DetectObservers(input.step);
   const bool continues = num_in_flight() > 0;
   InFlightStep& step = Slot(begun_);
   CheckBatch(batch, step.losses->num_classes());
@@ -204,10 +203,10 @@ void TrainStep::Launch(InFlightStep& step, bool continues) {
   const double backward_before = executable.PhaseMilliseconds(Phase::kBackward);
   replica_.optimizer->BeginStep(step.input.learning_rate, 1 / step.loss_scale.value(), continues);
   if (std::exchange(weight_copies_may_be_stale_, false)) replica_.executable->CastWeights({});
-  AppliesOnDevice() ? RunOnDevice(step) : RunOnHost(step);
+  EnqueueStep(step);
   step.result.forward_ms = executable.PhaseMilliseconds(Phase::kForward) - forward_before;
   step.result.backward_ms = executable.PhaseMilliseconds(Phase::kBackward) - backward_before;
-  step.step_ms = watch.Lap();
+  step.launch_ms = watch.Lap();
 }
 
 void TrainStep::CopyInputs(const io::Batch& micro_batch, InFlightStep& step) {
@@ -253,59 +252,46 @@ int64_t TrainStep::NumMicroBatches(const io::Batch& batch) const {
   return options_.reproducible ? max_count : CountMicroBatches(batch, max_count);
 }
 
-// Runs forward and backward of all micro-batches. `on_ready` is called in the last one.
-void TrainStep::Compute(InFlightStep& step, const OnReady& on_ready) {
-  RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
-    RunKernels(micro_batch, step.input, is_last ? on_ready : OnReady());
-  });
+// Runs the same work in every step, captured if nothing in it waits for the device.
+void TrainStep::Replay(StepReplay& replay, const std::function<void()>& enqueue, int64_t step) {
+  decision_->is_on_device() ? replay.Run(enqueue, CanCapture(), step) : enqueue();
 }
 
-void TrainStep::RunOnHost(InFlightStep& step) {
-  guard_.SaveStatistics();
-  reduction_->BeginReduction(step.input.step);
-  Compute(step, [&](int ready) {
-    // The losses are reduced before the first bucket: in the same order on every rank, and early
-    // enough to be done when backward is done. Reading the losses of a device means waiting for it;
-    // so that is done after all of backward has been enqueued.
-    if (backend_.on_host() && !step.losses->is_reducing()) BeginLossReduction(step);
-    reduction_->MarkReady(ready);
-  });
-  reduction_->EndBackward();
-  if (!step.losses->is_reducing()) BeginLossReduction(step);
-  EnterPhase(communicator_, collectives::RankPhase::kReduction, step.input.step);
-  WaitForLossReduction(step);
-  WaitForGradients(step.result);
-}
-
-// Enqueues the whole step and waits for nothing.
-void TrainStep::RunOnDevice(InFlightStep& step) {
-  const OnReady on_ready = [&](int ready) { reduction_->MarkReady(ready); };
-  const UpdateSums* const sums = replica_.optimizer->sums();
+// Enqueues the whole step, with the update.
+void TrainStep::EnqueueStep(InFlightStep& step) {
   const bool has_all_micro_batches = NumMicroBatches(step.batch) == options_.accumulation_steps;
   guard_.SaveStatistics();
-  device_losses_->BeginStep();
+  decision_->BeginStep();
   RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
     if (!is_last) {
-      micro_batch_replay_.Run([&] { RunKernels(micro_batch, step.input, {}); }, CanCapture(),
-                              step.input.step);
-      device_losses_->Accumulate();
+      Replay(
+          micro_batch_replay_, [&] { RunKernels(micro_batch, step.input, {}); }, step.input.step);
+      decision_->EndMicroBatch();
       return;
     }
-    const auto enqueue = [&] {
-      reduction_->BeginReduction(step.input.step);
-      RunKernels(micro_batch, step.input, on_ready);
-      device_losses_->Accumulate();
-      reduction_->EndBackward();
-      WaitForGradients(step.result);
-      device_losses_->ReduceAndInspect(*replica_.optimizer, step.input.step);
-      replica_.optimizer->Update();
-      guard_.RestoreStatisticsUnless(&sums->is_finite);
-    };
-    has_all_micro_batches ? last_micro_batch_replay_.Run(enqueue, CanCapture(), step.input.step)
-                          : enqueue();
+    const auto enqueue = [&] { EnqueueLastMicroBatch(micro_batch, step); };
+    has_all_micro_batches ? Replay(last_micro_batch_replay_, enqueue, step.input.step) : enqueue();
   });
-  step.update_sums->Begin(reinterpret_cast<const std::byte*>(sums));
+  step.update_sums->Begin(reinterpret_cast<const std::byte*>(replica_.optimizer->sums()));
   CountUpdate(step.input);
+}
+
+// Enqueues the last micro-batch and all that follows it.
+void TrainStep::EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep& step) {
+  reduction_->BeginReduction(step.input.step);
+  RunKernels(micro_batch, step.input, [&](int ready) {
+    decision_->OnGradient(step);
+    reduction_->MarkReady(ready);
+  });
+  decision_->EndMicroBatch();
+  reduction_->EndBackward();
+  decision_->EndBackward(step);
+  WaitForGradients(step.result);
+  Stopwatch watch;
+  decision_->Decide(step);
+  replica_.optimizer->Update();
+  guard_.RestoreStatisticsUnless(&replica_.optimizer->sums()->is_finite);
+  step.result.optimizer_ms += watch.Lap();
 }
 
 void TrainStep::WaitForGradients(StepResult& result) {
@@ -324,29 +310,6 @@ void TrainStep::WaitForGradients(StepResult& result) {
   result.optimizer_ms += watch.Lap();
 }
 
-void TrainStep::BeginLossReduction(InFlightStep& step) {
-  (void)step.losses->FinishLocal();
-  const auto valid = static_cast<double>(step.batch.valid);
-  step.losses->BeginAllReduce(
-      {.step = step.input.step,
-       .loss_weight =
-           options_.MinimizesLocalLoss() ? valid / static_cast<double>(step.batch.global_valid) : 1,
-       .global_valid = step.batch.global_valid,
-       .request_stop = step.input.request_stop,
-       .request_save = step.input.request_save});
-}
-
-void TrainStep::WaitForLossReduction(InFlightStep& step) {
-  const StepLosses::GlobalLosses global = step.losses->WaitForAllReduce();
-  StepResult& result = step.result;
-  result.losses = global.losses;
-  result.data_loss = std::accumulate(global.losses.begin(), global.losses.end(), 0.0);
-  result.total_loss = result.data_loss;
-  result.accuracy = global.accuracy;
-  result.stop = global.stop;
-  result.save = global.save;
-}
-
 StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
   CAROLE_CHECK_EQ(num_in_flight(), 0, "steps in flight");
   Begin(batch, input);
@@ -358,39 +321,23 @@ StepResult TrainStep::End() {
   CAROLE_CHECK(num_in_flight() > 0, "no step is in flight");
   InFlightStep& step = Slot(ended_);
   Stopwatch watch;
+  decision_->End(step);
   UpdateSums sums;
-  if (AppliesOnDevice()) {
-    EnterPhase(communicator_, collectives::RankPhase::kReduction, step.input.step);
-    BeginLossReduction(step);
-    WaitForLossReduction(step);
-    std::memcpy(&sums, step.update_sums->Wait(), sizeof sums);
-    step.result.backward_ms += watch.Lap();  // all waiting for the device counts as backward
-  } else {
-    sums = replica_.optimizer->Sums();
-  }
-  EnterPhase(communicator_, collectives::RankPhase::kOptimizer, step.input.step);
+  std::memcpy(&sums, step.update_sums->Wait(), sizeof sums);
+  step.result.backward_ms += watch.Lap();  // all waiting for the device counts as backward
   step.result.batch = step.batch;
   step.result.gradient_norm = optim::GradientNorm(sums, 1 / step.loss_scale.value());
   step.result.loss_scale = step.loss_scale.value();
-  step.result.applied = IsFinite(step, sums);
+  step.result.applied = sums.is_finite;
   ++ended_;
   step.result.applied ? Apply(step, sums) : Discard(step);
-  step.result.optimizer_ms += watch.Lap();
-  reduction_->Tune(step.step_ms + step.result.optimizer_ms);
+  const double end_ms = watch.Lap();
+  step.result.optimizer_ms += end_ms;
+  reduction_->Tune(step.launch_ms + end_ms);
   return step.result;
 }
 
-// Returns true if the losses and gradients of all ranks are finite. The result is the same on every
-// rank: reduced values are equal, and with local SGD, which reduces no gradients, the ranks vote.
-bool TrainStep::IsFinite(const InFlightStep& step, const UpdateSums& sums) const {
-  if (AppliesOnDevice()) return sums.is_finite;
-  const StepResult& result = step.result;
-  const bool bad = !std::isfinite(result.data_loss) || !std::isfinite(result.gradient_norm);
-  if (options_.local_sgd_steps == 0) return !bad;
-  return CountRanks(communicator_, bad, {.what = "finite check", .step = step.input.step}) == 0;
-}
-
-// Counts an update that is applied, or that is assumed to be until the device reports.
+// Counts an update that is assumed to be applied until the step ends.
 void TrainStep::CountUpdate(const StepInput& input) {
   replica_.optimizer->EndStep();
   replica_.loss_scale.RecordGoodStep();
@@ -406,12 +353,7 @@ bool TrainStep::AuditIsDue(int64_t done) const {
   return every > 0 && !replicas_differ_ && done / every > before / every;
 }
 
-void TrainStep::Apply(InFlightStep& step, UpdateSums sums) {
-  if (!AppliesOnDevice()) {
-    replica_.optimizer->Update();
-    sums = replica_.optimizer->Sums();
-    CountUpdate(step.input);
-  }
+void TrainStep::Apply(InFlightStep& step, const UpdateSums& sums) {
   step.result.regularization_loss =
       optim::RegularizationLoss(sums, options_.optimizer_options.weight_decay) +
       replica_.FrozenLoss();
@@ -443,7 +385,10 @@ void TrainStep::Discard(InFlightStep& step) {
 // in this rank's own gradients. The weights have not changed, so the gradients are the same as
 // before.
 void TrainStep::RecomputeLocalGradients(InFlightStep& step) {
-  Compute(step, [&](int ready) { reduction_->FinishAccumulation(ready); });
+  const OnReady on_ready = [&](int ready) { reduction_->FinishAccumulation(ready); };
+  RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
+    RunKernels(micro_batch, step.input, is_last ? on_ready : OnReady());
+  });
   step.result.skip_reason = guard_.DescribeNonFinite(step.losses->FinishLocal(), communicator_);
 }
 

@@ -4,11 +4,11 @@
 //
 // The minimized loss is the mean over the samples of all ranks plus the regularization term. So N
 // ranks with local batch B compute what one rank computes with batch N*B. Batch norm is an
-// exception: it sees only the samples of its own rank and micro-batch, unless --sync_batch_norm is
+// exception: it sees only the samples of its own rank and micro-batch, unless sync_batch_norm is
 // set.
 //
-// A device never waits for the host. It decides itself whether a step is finite, and it is given
-// the next step before the host has read the losses of the last one:
+// An asynchronous device never waits for the host. It decides itself whether a step is finite, and
+// it is given the next step before the host has read the losses of the last one:
 //
 //   step.Begin(batch 0);
 //   step.Begin(batch 1);
@@ -22,66 +22,30 @@
 
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 #include "io/pipeline/dataset.h"
 #include "src/train/reduction/gradient_reduction.h"
-#include "src/train/step/device_losses.h"
+#include "src/train/step/in_flight_step.h"
 #include "src/train/step/replica.h"
 #include "src/train/step/step_guard.h"
-#include "src/train/step/step_losses.h"
 #include "src/train/step/step_options.h"
 #include "src/train/step/step_replay.h"
+#include "src/train/step/update_decision.h"
 
 namespace carole::train {
-
-// The inputs of a step, in addition to the batch.
-struct StepInput {
-  int64_t step = 0;  // number of updates before this step, steps in flight included
-  uint64_t seed = 0;
-  double learning_rate = 0;
-  bool request_stop = false;  // this rank wants to stop after the step
-  bool request_save = false;  // this rank wants a checkpoint after the step
-  double input_ms = 0;        // time that the trainer waited for the batch
-};
-
-// The outcome of a step. Losses, norms, flags and texts are the same on every rank.
-struct StepResult {
-  io::Batch batch;                 // its memory is valid as long as its BatchSource says
-  std::span<const double> losses;  // means over all ranks' samples, in the order of
-                                   // graph().losses(); valid until the next Begin()
-  double data_loss = 0;            // sum of `losses`
-  double accuracy = 0;             // correct predictions divided by samples, over all ranks
-  double regularization_loss = 0;  // of the weights before the update, frozen ones included
-  double total_loss = 0;           // data_loss + regularization_loss
-  double gradient_norm = 0;        // of the data loss, over all variables, before clipping
-  double loss_scale = 1;           // the gradients in the arena are larger by this factor
-  bool overflowed = false;         // not applied as the loss scale was too large; it is halved now
-  bool applied = true;             // false: weights, slots and statistics were not changed
-  std::string skip_reason;         // why the step was not applied (StepGuard::DescribeNonFinite)
-  bool stop = false;               // some rank requested it
-  bool save = false;               // some rank requested it
-  // Milliseconds of this rank.
-  double input_ms = 0;  // waiting for the batch and copying it to the inputs
-  double forward_ms = 0;
-  double backward_ms = 0;
-  double optimizer_ms = 0;
-  double exposed_communication_ms = 0;  // waiting for reductions after backward
-};
 
 // Owns the replica of one rank and trains it. One thread uses it.
 class TrainStep {
  public:
   // `graph` holds the forward part and the losses. Its inputs are "images" (N,C,H,W), "labels" (N)
-  // and "weights" (N). The constructor fuses and differentiates it. Backend and communicator must
-  // outlive this. Collective: all ranks construct it together.
-  // Throws UsageError if options contradict each other, CommError if ranks have different plans,
-  // and ConfigError if the kernels of ranks use different layouts.
+  // or soft labels (N,K), and "weights" (N). The constructor fuses and differentiates it. Backend
+  // and communicator must outlive this. Collective: all ranks construct it together. Throws
+  // UsageError if options contradict each other, CommError if ranks have different plans, and
+  // ConfigError if the kernels of ranks use different layouts.
   TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
-            collectives::Communicator& communicator, const StepOptions& options);
+            collectives::FullCommunicator& communicator, const StepOptions& options);
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
@@ -131,22 +95,6 @@ class TrainStep {
   using OnReady = Executable::GradientReady;
   using MicroBatchFunction = std::function<void(const io::Batch& micro_batch, bool is_last)>;
 
-  struct InFlightStep {
-    io::Batch batch;
-    StepInput input;
-    StepResult result;
-    std::unique_ptr<StepLosses> losses;
-    std::unique_ptr<Download> update_sums;  // UpdateSums from the device; null on the host
-    // The state before the step, to restore if it is not applied. The current state counts the step
-    // as applied until the device reports.
-    std::vector<optim::OptimizerScalar> scalars;
-    LossScale loss_scale;
-    double step_ms = 0;
-  };
-
-  // Returns true if the device itself decides whether to update the weights, before the host knows
-  // if the step is finite.
-  bool AppliesOnDevice() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   bool CanCapture() const;
   RunContext ContextOf(const io::Batch& micro_batch, const StepInput& input) const;
   double RowWeight(const InFlightStep& step) const;
@@ -158,27 +106,24 @@ class TrainStep {
   void RunKernels(const io::Batch& micro_batch, const StepInput& input, const OnReady& on_ready);
   int64_t NumMicroBatches(const io::Batch& batch) const;
   void RunMicroBatches(InFlightStep& step, const MicroBatchFunction& run);
-  void Compute(InFlightStep& step, const OnReady& on_ready);
-  void RunOnHost(InFlightStep& step);
-  void RunOnDevice(InFlightStep& step);
+  void Replay(StepReplay& replay, const std::function<void()>& enqueue, int64_t step);
+  void EnqueueStep(InFlightStep& step);
+  void EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep& step);
   void WaitForGradients(StepResult& result);
-  void BeginLossReduction(InFlightStep& step);
-  void WaitForLossReduction(InFlightStep& step);
-  bool IsFinite(const InFlightStep& step, const UpdateSums& sums) const;
   void CountUpdate(const StepInput& input);
   bool AuditIsDue(int64_t done) const;
-  void Apply(InFlightStep& step, UpdateSums sums);
+  void Apply(InFlightStep& step, const UpdateSums& sums);
   void Discard(InFlightStep& step);
   void RecomputeLocalGradients(InFlightStep& step);
 
   const Backend& backend_;
-  collectives::Communicator& communicator_;
+  collectives::FullCommunicator& communicator_;
   const StepOptions options_;
   Replica replica_;
   StepGuard guard_;
-  std::vector<InFlightStep> steps_in_flight_;    // step n is in element n % size
-  int64_t begun_ = 0, ended_ = 0;                // numbers of steps
-  std::unique_ptr<DeviceLosses> device_losses_;  // null on the host
+  const std::unique_ptr<UpdateDecision> decision_;
+  std::vector<InFlightStep> steps_in_flight_;  // step n is in element n % size
+  int64_t begun_ = 0, ended_ = 0;              // numbers of steps
   std::unique_ptr<GradientReduction> reduction_;
   StepReplay micro_batch_replay_;       // of all micro-batches of a step but the last
   StepReplay last_micro_batch_replay_;  // of the last micro-batch and the update

@@ -9,6 +9,7 @@
 #include "src/backend/cuda/convolution/convolution_task.h"
 #include "src/backend/cuda/kernels/copy.h"
 #include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/ops/copies.h"
 #include "src/core/divide_up.h"
 #include "src/core/float16.h"
 #include "tests/support/cuda_emulation/backend.h"
@@ -199,7 +200,7 @@ TEST(RepeatBias, RepeatsAndRounds) {
 template <typename Narrow>
 void ExpectCasts(DType narrow) {
   const std::vector<int64_t> sizes{1, 7, 8, 8192, 20001, 64};
-  OpSpec narrows{.kind = OpKind::kCasts}, widens = narrows;
+  OpSpec narrows{.kind = op::kCasts}, widens = narrows;
   std::vector<std::vector<float>> wide, back;
   std::vector<std::vector<Narrow>> rounded;
   for (const int64_t size : sizes) {
@@ -246,7 +247,7 @@ TEST(Casts, SupportOneTypeToOneOtherOnly) {
   TensorSpec bf16 = x, fp16 = x;
   bf16.dtype = DType::kBF16, fp16.dtype = DType::kF16;
   const auto supports = [&](std::vector<TensorSpec> from, std::vector<TensorSpec> to) {
-    return backend->Supports({OpKind::kCasts, {}, std::move(from), std::move(to)});
+    return backend->Supports({op::kCasts, {}, std::move(from), std::move(to)});
   };
   EXPECT_TRUE(supports({x, x}, {bf16, bf16}));
   EXPECT_FALSE(supports({x, x}, {bf16, fp16}));
@@ -262,9 +263,9 @@ TEST(Casts, GradientsOfFiltersMayBeCastLater) {
   const auto may_wait = [](const ConvSizes& sizes) {
     OpSpec spec = testing::Conv2dBackwardFilterSpec(sizes);
     spec.inputs[0].dtype = spec.inputs[1].dtype = DType::kBF16;
-    EXPECT_TRUE(SupportsTypes(spec));
+    EXPECT_TRUE(SupportsTypes(spec, Device()));
     spec.outputs[0].dtype = DType::kBF16;
-    return SupportsTypes(spec);
+    return SupportsTypes(spec, Device());
   };
   EXPECT_TRUE(may_wait(Conv({2, 8, 9, 9}, 16, 3)));
   EXPECT_FALSE(may_wait(Conv({2, 3, 9, 9}, 16, 3)));

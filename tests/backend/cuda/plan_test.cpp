@@ -63,8 +63,8 @@ bool IsPlanned(const std::string& name) {
 
 // Whether cuDNN has fused kernels for this operation: those that add a bias and apply ReLU.
 bool IsFused(const OpSpec& spec) {
-  return spec.kind == OpKind::kConv2d && IsPresent(spec.inputs, 2) &&
-         spec.attributes_as<Conv2dAttributes>().relu;
+  return spec.kind == op::kConv2d && IsPresent(spec.inputs, 2) &&
+         spec.attributes.as<Conv2dAttributes>().relu;
 }
 
 // Whether libcuda.so.1 can be loaded. cuDNN compiles kernels for 16-bit masks, and needs the

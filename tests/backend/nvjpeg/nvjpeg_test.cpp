@@ -179,7 +179,7 @@ TEST(NvJpeg, ThrowsIfTheGpuFails) {
         decode,
         ThrowsMessage<DeviceError>(AllOf(
             HasSubstr(std::string(call) + ": status 6, cuStreamSynchronize: CUDA_ERROR_OF_A_FAKE"),
-            HasSubstr("--jpeg_decoder=cpu"))));
+            HasSubstr("\x1f$(jpeg_decoder)=cpu"))));
   }
 }
 
@@ -241,7 +241,7 @@ TEST(NvJpeg, NamesWhatIsMissing) {
   EXPECT_THAT(make(libraries),
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("libnvjpeg.so.none: cannot be loaded"),
                                                HasSubstr("LD_LIBRARY_PATH"),
-                                               HasSubstr("or use --jpeg_decoder=cpu"))));
+                                               HasSubstr("or use \x1f$(jpeg_decoder)=cpu"))));
   libraries.nvjpeg = {kFakes.driver};  // another library
   EXPECT_THAT(make(libraries), ThrowsMessage<ConfigError>(HasSubstr("nvjpegCreateEx: missing")));
   libraries = kFakes;

@@ -15,14 +15,16 @@
 namespace carole::testing {
 namespace {
 
+using collectives::AllReduceAlgorithm;
+
 struct Case {
   int ranks;
   int per_host;  // 0: one host
-  std::string algorithm;
+  AllReduceAlgorithm algorithm;
 
   std::string Name() const {
     const std::string where = per_host == 0 ? "one_host" : fmt::format("{}perhost", per_host);
-    return fmt::format("{}_{}ranks_{}", algorithm, ranks, where);
+    return fmt::format("{}_{}ranks_{}", collectives::Name(algorithm), ranks, where);
   }
 };
 
@@ -36,11 +38,11 @@ std::vector<Case> AllCases() {
       for (const auto& entry : collectives::kAllReduce) {
         // Algorithms that only send messages do not depend on hosts. On one host, shared memory is
         // the only one of the others.
-        const bool is_for_messages = entry.name == "ring" || entry.name == "tree";
-        const bool is_shared = entry.name == "shared_memory";
+        const bool is_for_messages = entry.algorithm == AllReduceAlgorithm::kRing ||
+                                     entry.algorithm == AllReduceAlgorithm::kTree;
+        const bool is_shared = entry.algorithm == AllReduceAlgorithm::kSharedMemory;
         if (entry.sum_f32 == nullptr || (is_for_messages && per_host != 1)) continue;
-        if (is_shared == (per_host == 0))
-          cases.push_back({ranks, per_host, std::string(entry.name)});
+        if (is_shared == (per_host == 0)) cases.push_back({ranks, per_host, entry.algorithm});
       }
     }
   }
@@ -87,8 +89,8 @@ TEST(Communicator, SumsInBf16BetweenHosts) {
   for (int ranks : {2, 3, 4, 7}) {
     for (int per_host : {1, 2}) {
       RunRanks(ranks, CheckBf16,
-               {.all_reduce = "hierarchical",
-                .wire_dtype = "bf16",
+               {.all_reduce = AllReduceAlgorithm::kHierarchical,
+                .wire_dtype = DType::kBF16,
                 .segment_bytes = 50'000,
                 .ranks_per_host = per_host});
     }
@@ -103,12 +105,12 @@ TEST(Communicator, TreesAddInTheSameOrderOnAnyHosts) {
   for (int per_host : {0, 1, 2, 4}) {
     for (size_t count : {100, 10'000}) {
       RunRanks(8,
-               [&](Communicator& c) {
+               [&](FullCommunicator& c) {
                  std::vector<float> data(count, value(c.rank()));
                  c.AllReduce(data, {});
                  for (float x : data) Require(x == want, "the tree's sum");
                },
-               {.all_reduce = "hierarchical_tree", .ranks_per_host = per_host});
+               {.all_reduce = AllReduceAlgorithm::kHierarchicalTree, .ranks_per_host = per_host});
     }
   }
 }
@@ -129,10 +131,10 @@ TEST(Communicator, AutoTakesTheChoiceOfAnEarlierJob) {
   std::string chosen;
   const auto run = [&](int per_host) {
     RunRanks(4,
-             [&](Communicator& c) {
+             [&](FullCommunicator& c) {
                std::vector<float> data(kCount);
                CheckAllReduce<float>(c, data);
-               if (c.rank() == 0) chosen = c.all_reduce_for(kCount * sizeof(float));
+               if (c.rank() == 0) chosen = Name(c.all_reduce_for(kCount * sizeof(float)));
              },
              {.choices_path = path, .ranks_per_host = per_host});
   };
@@ -159,26 +161,28 @@ TEST(Communicator, AutoTakesTheChoiceOfAnEarlierJob) {
 TEST(Communicator, AutoMeasuresOnceForEachSizeAndAgrees) {
   for (int per_host : {1, 2}) {
     RunRanks(4,
-             [](Communicator& c) {
+             [](FullCommunicator& c) {
                for (size_t count : {1000, 1023, 100'000}) {
                  std::vector<float> data(count);
                  CheckAllReduce<float>(c, data);
-                 Require(c.all_reduce_for(count * sizeof(float)) != "auto", "chosen");
+                 Require(c.all_reduce_for(count * sizeof(float)) != AllReduceAlgorithm::kAuto,
+                         "chosen");
                  CheckAllReduce<float>(c, data);
                }
                Require(c.all_reduce_for(4096) == c.all_reduce_for(4100), "one choice for a size");
-               Require(c.all_reduce_for(64 << 10) == "auto", "not measured yet");
-               Require(c.all_reduce() == "auto", "still automatic");
+               Require(c.all_reduce_for(64 << 10) == AllReduceAlgorithm::kAuto, "not measured yet");
+               Require(c.all_reduce() == AllReduceAlgorithm::kAuto, "still automatic");
              },
              {.ranks_per_host = per_host});
   }
-  RunRanks(2, [](Communicator& c) {
-    Require(c.all_reduce_for(4096) == "shared_memory", "one host needs no measuring");
+  RunRanks(2, [](FullCommunicator& c) {
+    Require(c.all_reduce_for(4096) == AllReduceAlgorithm::kSharedMemory,
+            "one host needs no measuring");
   });
 }
 
 TEST(Communicator, TheObserverGetsCompletedOperations) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     std::vector<collectives::CollectiveRecord> records;
     std::string what;
     c.SetObserver([&](const collectives::CollectiveRecord& record) {
@@ -191,7 +195,7 @@ TEST(Communicator, TheObserverGetsCompletedOperations) {
     c.Barrier({});
     Require(records.size() == 1, "one record");
     const auto& r = records[0];
-    Require(r.operation == "all_reduce" && what == "gradients", "names");
+    Require(r.operation == collectives::Operation::kAllReduce && what == "gradients", "names");
     Require(r.algorithm == "shared_memory", "algorithm");
     Require(r.step == 3 && r.bucket == 2 && r.bytes == 4000, "numbers");
     Require(r.start <= r.all_arrived && r.all_arrived <= r.end, "times");
@@ -202,7 +206,7 @@ TEST(Communicator, TheObserverGetsCompletedOperations) {
 TEST(Communicator, MeasuresTheClockOffset) {
   for (int per_host : {0, 1}) {
     RunRanks(3,
-             [](Communicator& c) {
+             [](FullCommunicator& c) {
                Require(std::abs(c.ClockOffset()) < 0.05, fmt::format("{} s", c.ClockOffset()));
              },
              {.ranks_per_host = per_host});
@@ -211,7 +215,7 @@ TEST(Communicator, MeasuresTheClockOffset) {
 
 TEST(Communicator, MeasuresHowLongARankWaitsForOthers) {
   using Clock = std::chrono::steady_clock;
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     std::vector<float> data(1000);
     const auto start = Clock::now();
     Clock::duration slept{};
@@ -232,7 +236,7 @@ TEST(Communicator, MeasuresHowLongARankWaitsForOthers) {
 }
 
 TEST(Communicator, ArenasAreZeroedAndAligned) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     for (size_t bytes : {0, 1, 100'000}) {
       const auto arena = c.AllocateArena(bytes);
       Require(arena->size() == bytes, "size");
@@ -244,20 +248,27 @@ TEST(Communicator, ArenasAreZeroedAndAligned) {
 
 TEST(Communicator, NumbersLocalRanksOnEachHost) {
   RunRanks(5,
-           [](Communicator& c) {
+           [](FullCommunicator& c) {
              Require(c.local_rank() == c.rank() % 2, "local rank");
              Require(c.local_size() == (c.rank() == 4 ? 1 : 2), "local size");
            },
            {.ranks_per_host = 2});
 }
 
-TEST(Communicator, RefusesUnknownAndUnfittingAlgorithms) {
-  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = "telepathy"}), UsageError);
-  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = "mpi"}), UsageError);
-  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.wire_dtype = "fp8"}), UsageError);
-  EXPECT_THROW(
-      collectives::MakeLocalCommunicators(4, {.all_reduce = "shared_memory", .ranks_per_host = 2}),
-      UsageError);
+TEST(Communicator, RefusesUnfittingAlgorithms) {
+  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = AllReduceAlgorithm::kMpi}),
+               UsageError);
+  EXPECT_THROW(collectives::MakeLocalCommunicators(
+                   4, {.all_reduce = AllReduceAlgorithm::kSharedMemory, .ranks_per_host = 2}),
+               UsageError);
+}
+
+TEST(CommunicatorOptions, ParsesNames) {
+  EXPECT_EQ(collectives::ParseAllReduce("auto"), AllReduceAlgorithm::kAuto);
+  for (const auto& row : collectives::kAllReduce)
+    EXPECT_EQ(collectives::ParseAllReduce(collectives::Name(row.algorithm)), row.algorithm);
+  EXPECT_THROW(collectives::ParseAllReduce("telepathy"), UsageError);
+  EXPECT_THROW(collectives::ParseAllReduce("nccl"), UsageError) << "cannot be selected";
 }
 
 TEST(Plan, SplitsEvenly) {

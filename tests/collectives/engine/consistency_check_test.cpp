@@ -27,10 +27,10 @@ using ::testing::Not;
 const std::vector<int> kPerHost = {0, 1, 2};
 
 // Rank 2 of four calls something else. All ranks must throw the same error.
-void ExpectMismatch(const std::function<void(Communicator&, bool is_odd)>& call,
+void ExpectMismatch(const std::function<void(FullCommunicator&, bool is_odd)>& call,
                     const std::string& odd, const std::string& common) {
   for (int per_host : kPerHost) {
-    const auto errors = ErrorsOfRanks(4, [&](Communicator& c) { call(c, c.rank() == 2); },
+    const auto errors = ErrorsOfRanks(4, [&](FullCommunicator& c) { call(c, c.rank() == 2); },
                                       {.ranks_per_host = per_host});
     EXPECT_THAT(errors, Each(AllOf(HasSubstr("out of step"), HasSubstr("rank 2"), HasSubstr(odd),
                                    HasSubstr("rank 0"), HasSubstr(common))))
@@ -41,7 +41,7 @@ void ExpectMismatch(const std::function<void(Communicator&, bool is_odd)>& call,
 
 TEST(ConsistencyCheck, FindsADifferentCount) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         std::vector<float> data(is_odd ? 99 : 100, 1.0f);
         c.AllReduce(data, {});
       },
@@ -50,7 +50,7 @@ TEST(ConsistencyCheck, FindsADifferentCount) {
 
 TEST(ConsistencyCheck, FindsADifferentType) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         std::vector<float> floats(100);
         std::vector<double> doubles(100);
         is_odd ? c.AllReduce(doubles, {}) : c.AllReduce(floats, {});
@@ -60,7 +60,7 @@ TEST(ConsistencyCheck, FindsADifferentType) {
 
 TEST(ConsistencyCheck, FindsADifferentTag) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         std::vector<float> data(100);
         c.AllReduce(data, {.what = "gradients", .step = is_odd ? 8 : 7, .bucket = 5});
       },
@@ -69,7 +69,7 @@ TEST(ConsistencyCheck, FindsADifferentTag) {
 
 TEST(ConsistencyCheck, FindsADifferentOrder) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         std::vector<float> data(100);
         if (is_odd) c.Barrier({.what = "stray"});
         c.AllReduce(data, {.what = "gradients"});
@@ -80,7 +80,7 @@ TEST(ConsistencyCheck, FindsADifferentOrder) {
 
 TEST(ConsistencyCheck, FindsADifferentBucketPlan) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         std::vector<float> gradients(100);
         collectives::Reducer reducer(c, gradients, {{.offset = 0, .count = is_odd ? 50u : 100u}});
       },
@@ -89,9 +89,9 @@ TEST(ConsistencyCheck, FindsADifferentBucketPlan) {
 
 TEST(ConsistencyCheck, FindsADifferentAlgorithm) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         std::vector<float> data(100);
-        if (is_odd) c.SetAllReduce("ring");
+        if (is_odd) c.SetAllReduce(collectives::AllReduceAlgorithm::kRing);
         c.AllReduce(data, {});
       },
       "algorithm ring", "algorithm ");
@@ -99,7 +99,7 @@ TEST(ConsistencyCheck, FindsADifferentAlgorithm) {
 
 TEST(ConsistencyCheck, FindsADifferentAddressInTheArena) {
   ExpectMismatch(
-      [](Communicator& c, bool is_odd) {
+      [](FullCommunicator& c, bool is_odd) {
         const auto arena = c.AllocateArena(1000);
         c.AllReduce({reinterpret_cast<float*>(arena->data()) + (is_odd ? 1 : 0), 100}, {});
       },

@@ -15,14 +15,13 @@
 namespace carole::collectives {
 namespace {
 
-using carole::testing::Communicator;
 using carole::testing::EmulatedDevice;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::RunRanks;
 
 TEST(Nccl, SumsInTheOrderOfTheStream) {
   for (int size : {2, 3}) {
-    RunRanks(size, [size](Communicator& c) {
+    RunRanks(size, [size](FullCommunicator& c) {
       EmulatedDevice device(c, 1000);
       for (int step = 1; step <= 300; step += 37) {  // enough steps to reuse slots
         device.Launch([&, step](std::span<float> v) {
@@ -44,7 +43,7 @@ TEST(Nccl, SumsInTheOrderOfTheStream) {
 }
 
 TEST(Nccl, ReusesTheSlotsOfTickets) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 4);
     device.Launch([](std::span<float> v) { v[0] = 1; });
     for (int i = 0; i < 600; ++i) {
@@ -56,7 +55,7 @@ TEST(Nccl, ReusesTheSlotsOfTickets) {
 }
 
 TEST(Nccl, TheReducerOverlapsAndHostMemoryIsStillReduced) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 1024);
     const std::vector<Range> parameters{{0, 256}, {256, 512}, {768, 256}};
     Reducer reducer(c, device.values(), parameters,
@@ -83,7 +82,7 @@ TEST(Nccl, TheReducerOverlapsAndHostMemoryIsStillReduced) {
 }
 
 TEST(Nccl, ComparesHeadersBeforeDataMoves) {
-  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 64);
     const auto data = device.values().first(c.rank() == 0 ? 64 : 32);
     c.AllReduce(data, {.what = "gradients", .step = 7});
@@ -144,7 +143,7 @@ TEST(Nccl, DoesNotTakeOldAllReducesForLateOnes) {
 
 void AllReduceWhile(std::atomic<bool>& fault) {
   RunRanks(2,
-           [&](Communicator& c) {
+           [&](FullCommunicator& c) {
              EmulatedDevice device(c, 64);
              c.Barrier({});
              fault = true;
@@ -169,7 +168,7 @@ TEST(NcclDeathTest, AnAllReduceThatNeverReachesItsStreamEndsTheProcess) {
 }
 
 TEST(Nccl, AFailedPeerIsAnError) {
-  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 64);
     c.Barrier({});
     NcclFaults().fails = true;
@@ -183,15 +182,15 @@ TEST(Nccl, AFailedPeerIsAnError) {
 // It is not an error like a lost peer, for which a batch script would start the job again.
 TEST(Nccl, InvalidUsageIsAConfigError) {
   NcclFaults().refuses = true;
-  const auto errors =
-      ErrorsOfRanks(2, [](Communicator& c) { EXPECT_THROW(EmulatedDevice(c, 64), ConfigError); });
+  const auto errors = ErrorsOfRanks(
+      2, [](FullCommunicator& c) { EXPECT_THROW(EmulatedDevice(c, 64), ConfigError); });
   NcclFaults().refuses = false;
   EXPECT_THAT(errors, ::testing::Each(""));
 }
 
 // Without the error, the host would reduce the data, and access device memory.
 TEST(Nccl, AKernelThatFailedIsAnError) {
-  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 64);
     c.Barrier({});
     EmulatedStickyError() = 700;
@@ -205,7 +204,7 @@ TEST(Nccl, AKernelThatFailedIsAnError) {
 TEST(NcclDeathTest, AKernelThatFailsBetweenAllReducesEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fail = [] {
-    RunRanks(2, [](Communicator& c) {
+    RunRanks(2, [](FullCommunicator& c) {
       EmulatedDevice device(c, 64);
       c.AllReduce(device.values(), {.what = "gradients"});
       c.Barrier({});

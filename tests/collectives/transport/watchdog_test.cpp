@@ -29,13 +29,14 @@ constexpr auto kInTime = std::chrono::seconds(30);
 
 TEST(Deadline, NamesTheRankThatDoesNotCome) {
   for (int per_host : kPerHost) {
-    for (const char* algorithm : {"ring", "hierarchical"}) {
+    for (const auto algorithm :
+         {collectives::AllReduceAlgorithm::kRing, collectives::AllReduceAlgorithm::kHierarchical}) {
       const auto start = std::chrono::steady_clock::now();
       CommunicatorOptions options = ShortDeadline(per_host);
       options.all_reduce = algorithm;
       const auto errors = ErrorsOfRanks(
           3,
-          [](Communicator& c) {
+          [](FullCommunicator& c) {
             std::vector<float> data(1000);
             c.AllReduce(data, {.what = "fine"});
             if (c.rank() != 2) c.AllReduce(data, {.what = "gradients", .step = 3, .bucket = 1});
@@ -44,7 +45,7 @@ TEST(Deadline, NamesTheRankThatDoesNotCome) {
       for (int r : {0, 1}) {
         EXPECT_THAT(errors[r], AllOf(HasSubstr("deadline"), HasSubstr("rank 2 (thread host"),
                                      HasSubstr("gradients, step 3, bucket 1")))
-            << per_host << " ranks on a host, " << algorithm;
+            << per_host << " ranks on a host, " << Name(algorithm);
       }
       EXPECT_EQ(errors[2], "");
       EXPECT_LT(std::chrono::steady_clock::now() - start, kInTime);
@@ -56,7 +57,7 @@ TEST(Deadline, SaysWhatTheMissingRankWasDoing) {
   for (int per_host : kPerHost) {
     const auto errors = ErrorsOfRanks(
         3,
-        [](Communicator& c) {
+        [](FullCommunicator& c) {
           c.SetPhase(collectives::RankPhase::kReduction, 6);
           c.Barrier({.what = "fine"});
           if (c.rank() == 2) return c.SetPhase(collectives::RankPhase::kForward, 7);
@@ -73,7 +74,7 @@ TEST(Deadline, SaysWhatTheMissingRankWasDoing) {
 TEST(Deadline, PendingThrowsInWait) {
   const auto errors = ErrorsOfRanks(
       2,
-      [](Communicator& c) {
+      [](FullCommunicator& c) {
         if (c.rank() == 1) return;
         std::vector<float> data(10);
         c.AllReduceAsync(data, {})->Wait();

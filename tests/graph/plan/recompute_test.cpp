@@ -146,10 +146,10 @@ TEST(Recompute, NamesTheSmallestBudgetThatWorks) {
     Differentiate(*model.graph);
     const std::string error =
         TextOf<UsageError>([&] { CompileWithin(*model.graph, backend, 1 << 20); });
-    EXPECT_THAT(error, AllOf(HasSubstr("--activation_memory"),
+    EXPECT_THAT(error, AllOf(HasSubstr(Option("activation_memory")),
                              HasSubstr("got 0.00 GiB, want at "
                                        "least "),
-                             HasSubstr("--batch_size")));
+                             HasSubstr(Option("batch_size"))));
     const double least = std::stod(error.substr(error.find("least ") + 6));
     const auto bytes = static_cast<size_t>(least * (1 << 30));
     const Plan plan = CompileWithin(*model.graph, backend, bytes);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nets/nets.h"
+#include "src/backend/ops/add.h"
 #include "src/core/simd.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/plan/compiler.h"
@@ -17,7 +18,7 @@ namespace {
 // The number of adds in the backward graph that were not fused.
 auto SumsOfGradients(const Graph& graph) {
   return std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) {
-    return !n.dead && n.kind == OpKind::kAdd && n.phase == Phase::kBackward;
+    return !n.dead && n.kind == op::kAdd && n.phase == Phase::kBackward;
   });
 }
 

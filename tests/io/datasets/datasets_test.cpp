@@ -33,7 +33,8 @@ TEST(Datasets, UnknownNamesGiveTheListOfKnownNames) {
       TextOf<UsageError>([] { FindDataset("minst"); }),
       HasSubstr("got 'minst', want one of imagenet, flowers, cifar10, mnist, fashion_mnist"));
   EXPECT_EQ(TextOf<UsageError>([] { FindSplit(FindDataset("flowers"), "test"); }),
-            "[io.datasets] --dataset_split_name, --eval_split_name: flowers has no such split: got "
+            "[io.datasets] \x1f$(dataset_split_name), \x1f$(eval_split_name): flowers has no such "
+            "split: got "
             "'test', want one of train, "
             "validation");
 }
@@ -121,7 +122,7 @@ TEST(Datasets, FindsShardsInSeveralFolders) {
     EXPECT_EQ(NumClasses(folder, dataset_dir), 7);
   }
   EXPECT_THAT(TextOf<DataError>([&] { FindShards(folder, "train", a.path() + ",/no/such"); }),
-              HasSubstr("--dataset_dir /no/such: cannot be read: No such file"));
+              HasSubstr("\x1f$(dataset_dir) /no/such: cannot be read: No such file"));
   std::filesystem::create_directory(a / "x,y");
   std::filesystem::rename(a / "train-00001-of-00003", a / "x,y/train-00000-of-00001");
   EXPECT_THAT(FindShards(folder, "train", a / "x,y"), SizeIs(1));
@@ -131,13 +132,13 @@ TEST(Datasets, NamesTheFlagOfAMissingFolder) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");
   EXPECT_EQ(TextOf<DataError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
-            "[io.datasets] --dataset_dir " + (folder / "nothing") +
+            "[io.datasets] \x1f$(dataset_dir) " + (folder / "nothing") +
                 ": cannot be read: No such file or directory");
   EXPECT_THAT(
       TextOf<DataError>([&] { FindShards(mnist, "test", folder.path()); }),
-      HasSubstr("--dataset_dir " + folder.path() + ": no file matches mnist_test.tfrecord"));
+      HasSubstr("\x1f$(dataset_dir) " + folder.path() + ": no file matches mnist_test.tfrecord"));
   EXPECT_THAT(TextOf<UsageError>([&] { FindShards(mnist, "test", ""); }),
-              HasSubstr("--dataset_dir: missing: want a folder with TFRecords"));
+              HasSubstr("\x1f$(dataset_dir): missing: want a folder with TFRecords"));
 }
 
 TEST(Datasets, TakesClassNamesFromLabelsFileThenTable) {

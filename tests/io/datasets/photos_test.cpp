@@ -76,7 +76,7 @@ TEST(BuildFlowers, RefusesOtherClasses) {
                       .output_dir = folder / "out"});
       }),
       HasSubstr("wrong class folders: want daisy, dandelion, roses, sunflowers, tulips; for "
-                "your own classes pass --dataset_name=folder"));
+                "your own classes pass \x1f$(dataset_name)=folder"));
 }
 
 TEST(BuildFolder, SplitsOffTheSameFractionOfEachClass) {

@@ -110,10 +110,85 @@ TEST_F(PipelineTest, OnePassEndsWithNullptr) {
   EXPECT_EQ(source->Next(), nullptr);
 }
 
-// Selects cifarnet, which draws random numbers for each image. It accepts gray images too.
+// Adds a random number to each image.
+class Brighten : public Augmentation {
+ public:
+  Settings settings() override { return {}; }
+  bool is_active() const override { return true; }
+  void Apply(const ImageTask& image) const override {
+    const float more = image.rng.NextFloat();
+    for (float& value : image.values) value += more;
+  }
+};
+
+// Selects cifarnet, which draws random numbers for each image. It accepts gray images too. An
+// augmentation draws another one.
 PipelineOptions WithRandomness(PipelineOptions options) {
   options.preprocessing = &FindPreprocessing("cifarnet");
+  options.augmentations.images = {{"brighten", std::make_shared<Brighten>()}};
   return options;
+}
+
+TEST_F(PipelineTest, AugmentationsDrawNumbersOfTheirOwn) {
+  PipelineOptions plain = Options(), brighter = Options();
+  brighter.augmentations.images = {{"brighten", std::make_shared<Brighten>()}};
+  PipelineOptions twice = brighter;
+  twice.augmentations.images.push_back({"other", std::make_shared<Brighten>()});
+  const auto a = MakePipeline(plain), b = MakePipeline(brighter), c = MakePipeline(twice);
+  const BatchCopy x = Copy(*a->Next()), y = Copy(*b->Next()), z = Copy(*c->Next());
+  const float first = y.images[0] - x.images[0], second = z.images[0] - y.images[0];
+  EXPECT_GT(first, 0);
+  EXPECT_GT(second, 0);
+  EXPECT_GT(std::abs(first - second), 1e-4);
+  EXPECT_GT(std::abs(y.images[784] - x.images[784] - first), 1e-4);  // another record
+  EXPECT_NEAR(y.images[300] - x.images[300], first, 1e-6);
+}
+
+// Mixes row i with row B-1-i, in a random proportion.
+class Mix : public BatchTransform {
+ public:
+  Settings settings() override { return {}; }
+  bool is_active() const override { return true; }
+  void Apply(const BatchTask& batch) const override {
+    const float part = batch.rng.NextFloat();
+    for (const std::span<float> values : {batch.images, batch.soft_labels}) {
+      const auto size = static_cast<int64_t>(values.size()) / batch.rows;
+      for (int64_t row = 0; 2 * row < batch.rows; ++row) {
+        for (int64_t i = 0; i < size; ++i) {
+          float& a = values[row * size + i];
+          float& b = values[(batch.rows - 1 - row) * size + i];
+          const float old = a;
+          a = part * a + (1 - part) * b;
+          b = part * b + (1 - part) * old;
+        }
+      }
+    }
+  }
+};
+
+TEST_F(PipelineTest, BatchTransformsGetImagesAndOneHotLabels) {
+  PipelineOptions options = Options();
+  options.augmentations.batches = {{"mix", std::make_shared<Mix>()}};
+  const auto plain = MakePipeline(Options()), mixed = MakePipeline(options);
+  for (int i = 0; i < 9; ++i) {
+    const BatchCopy x = Copy(*plain->Next());
+    EXPECT_TRUE(x.batch.soft_labels.empty());
+    const Batch& y = *mixed->Next();
+    ASSERT_EQ(y.soft_labels.size(), 40u);
+    Rng rng = AugmentationRng(5, "mix", y.epoch, y.first_sample);
+    const float part = rng.NextFloat();
+    EXPECT_EQ(x.labels, std::vector<int32_t>(y.labels.begin(), y.labels.end()));
+    for (int row = 0; row < 4; ++row) {
+      EXPECT_NEAR(y.images[row * 784],
+                  part * x.images[row * 784] + (1 - part) * x.images[(3 - row) * 784], 1e-6);
+      float want = part;
+      if (x.labels[3 - row] == x.labels[row]) want = 1;
+      EXPECT_NEAR(y.soft_labels[row * 10 + x.labels[row]], want, 1e-6);
+      float sum = 0;
+      for (int k = 0; k < 10; ++k) sum += y.soft_labels[row * 10 + k];
+      EXPECT_NEAR(sum, 1, 1e-6);
+    }
+  }
 }
 
 TEST_F(PipelineTest, NumberOfThreadsAndDepthChangeNothing) {
@@ -218,7 +293,7 @@ TEST_F(PipelineTest, RefusesALabelOutOfRange) {
   EXPECT_EQ(
       ErrorInBatch(Options(), 2),
       fmt::format("[io.tfrecord] {}: record 9 at byte {}: label out of range: got 10, want 0 to 9 "
-                  "(10 classes, --labels_offset=0)",
+                  "(10 classes, \x1f$(labels_offset)=0)",
                   File(), offset));
 }
 
@@ -326,6 +401,19 @@ TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyNumberOfRanks) {
   }
 }
 
+TEST_F(BadRecordsTest, NumberOfThreadsDoesNotChangeTransformedBatches) {
+  PipelineOptions one = WithRandomness(Tolerant(4)), many = WithRandomness(Tolerant(4));
+  one.augmentations.batches = many.augmentations.batches = {{"mix", std::make_shared<Mix>()}};
+  one.threads = one.depth = 1;
+  many.threads = 3;
+  const auto a = MakePipeline(one), b = MakePipeline(many);
+  for (int i = 0; i < 30; ++i) {
+    const Batch &x = *a->Next(), &y = *b->Next();
+    ASSERT_EQ(Copy(x).images, Copy(y).images) << "batch " << i;
+    ASSERT_TRUE(std::ranges::equal(x.soft_labels, y.soft_labels)) << "batch " << i;
+  }
+}
+
 TEST_F(BadRecordsTest, AreLimitedPerEpoch) {
   const auto source = MakePipeline(Tolerant(4));
   int64_t batches = 0;
@@ -358,7 +446,7 @@ TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
   const std::string text = TextOf<DataError>([&] { source->Next(); });
   EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
   EXPECT_THAT(text, HasSubstr("(a GIF), want a JPEG or a PNG; this is bad record 3 of the epoch, "
-                              "--max_bad_records=2"));
+                              "\x1f$(max_bad_records)=2"));
   EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
 }
 
@@ -528,7 +616,7 @@ TEST_F(PipelineTest, StandardizedImagesCannotBeBytes) {
   PipelineOptions options = WithRandomness(Options());
   options.dtype = DType::kU8;
   EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
-              HasSubstr("--input_dtype: the preprocessing cifarnet standardizes each image"));
+              HasSubstr("\x1f$(input_dtype): the preprocessing cifarnet standardizes each image"));
 }
 
 TEST(SyntheticBatches, RepeatsOneBatchForever) {

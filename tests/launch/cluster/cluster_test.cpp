@@ -80,7 +80,7 @@ TEST(Cluster, NeedsATrainingTask) {
 
 TEST(Hostfile, RejectsAnUnknownFormat) {
   EXPECT_EQ(TextOf<UsageError>([] { ParseFormat("yaml"); }),
-            "[flags] --format: no such format: got \"yaml\", want one of hostfile, host-list, "
+            "[flags] \x1f$(format): no such format: got \"yaml\", want one of hostfile, host-list, "
             "ssh-config, json");
 }
 

@@ -68,7 +68,7 @@ TEST(Doctor, JudgesInterfaces) {
   EXPECT_EQ(StatusOf(JudgeInterfaces({"eth0", "ib0"}, "")), FindingStatus::kOk);
   const Finding bridge = JudgeInterfaces({"docker0", "eth1"}, "");
   EXPECT_EQ(StatusOf(bridge), FindingStatus::kWarning);
-  EXPECT_THAT(bridge.fix, HasSubstr("--network=eth1"));
+  EXPECT_THAT(bridge.fix, HasSubstr("\x1f$(network)=eth1"));
   EXPECT_EQ(StatusOf(JudgeInterfaces({"docker0", "eth1"}, "eth1")), FindingStatus::kOk);
   EXPECT_EQ(JudgeInterfaces({}, "").text, "loopback only");
 }

@@ -1,11 +1,10 @@
-// Tests the texts that a job passes to ssh, sshd and mpirun, its command line, and its end markers.
+// Tests the texts that a job passes to ssh, sshd and mpirun, and its end markers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "launch/cluster/tf_config.h"
-#include "launch/job/arguments.h"
 #include "launch/job/end_markers.h"
 #include "launch/job/mpirun.h"
 #include "launch/job/ssh.h"
@@ -109,7 +108,7 @@ TEST(JobText, RejectsBadNetworkAndPorts) {
     MpirunOptions options = Options();
     options.network = network;
     EXPECT_THAT(TextOf<UsageError>([&] { MpirunCommand(options); }),
-                HasSubstr("--network: bad interface"))
+                HasSubstr("\x1f$(network): bad interface"))
         << network;
   }
   for (const char* ports : {"x", "41000", "41000-", "-1-50", "80-200", "41000-41005", "41000-70000",
@@ -117,7 +116,7 @@ TEST(JobText, RejectsBadNetworkAndPorts) {
     MpirunOptions options = Options();
     options.ports = ports;
     EXPECT_THAT(TextOf<UsageError>([&] { MpirunCommand(options); }),
-                HasSubstr("--ports: bad range"))
+                HasSubstr("\x1f$(ports): bad range"))
         << ports;
   }
 }
@@ -131,45 +130,6 @@ TEST(JobText, RestartsOnlyAfterALoss) {
   EXPECT_EQ(JobExitCode(255), 69);
   EXPECT_EQ(JobExitCode(75), 75);
   EXPECT_EQ(JobExitCode(137), 137);
-}
-
-TEST(JobArguments, AreSplitAtTheFirstDashes) {
-  const LaunchArguments split = SplitAtDashes({"--ps=idle", "--", "train", "--a=1", "--", "x"});
-  EXPECT_THAT(split.launch, ElementsAre("--ps=idle"));
-  EXPECT_THAT(split.train, ElementsAre("--a=1", "--", "x"));
-  for (const Arguments& bad : {Arguments{}, {"train"}, {"--"}, {"--", "eval"}})
-    EXPECT_THAT(TextOf<UsageError>([&] { SplitAtDashes(bad); }),
-                HasSubstr("want carole launch [FLAGS] -- train [FLAGS OF TRAIN]"));
-}
-
-TEST(JobArguments, MovesFlagsOfLaunchFromTrain) {
-  LaunchArguments split = SplitAtDashes({"--ps=idle", "--", "train", "--a=1", "--max-restarts", "2",
-                                         "-ports=1-2", "ports", "-1", "-", "--b"});
-  MoveLaunchFlags([](const std::string& name) { return name == "max_restarts" || name == "ports"; },
-                  split);
-  EXPECT_THAT(split.launch, ElementsAre("--ps=idle", "--max-restarts", "2", "-ports=1-2"));
-  EXPECT_THAT(split.train, ElementsAre("--a=1", "ports", "-1", "-", "--b"));
-}
-
-TEST(JobArguments, EvaluatorFollowsTheTraining) {
-  EXPECT_THAT(
-      EvalArguments({{"dataset_dir", "/data=1"},
-                     {"train_dir", "/out/"},
-                     {"model_name", "lenet"},
-                     {"learning_rate", "0.1"},
-                     {"train_image_size", "32"},
-                     {"moving_average_decay", "0.99"},
-                     {"use_grayscale", "false"},
-                     {"eval_batch_size", "16"},
-                     {"batch_size", "8"},
-                     {"dct_method", "INTEGER_ACCURATE"},
-                     {"precision", "bf16"}},
-                    "/out/", 60),
-      ElementsAre("--eval_interval_secs=10", "--until_trained", "--timeout=60",
-                  "--dataset_dir=/data=1", "--use_grayscale=false", "--dct_method=INTEGER_ACCURATE",
-                  "--model_name=lenet", "--eval_image_size=32", "--eval_batch_size=16",
-                  "--moving_average_decay=0.99", "--checkpoint_path=/out/",
-                  "--eval_dir=/out/eval"));
 }
 
 TEST(JobEndDetector, IgnoresMarkersOfEarlierJobs) {

@@ -81,9 +81,10 @@ TEST(TraceJson, QuotesAndShiftsToTheClockOfRank0) {
 }
 
 TEST(TraceJson, BusBandwidthCountsTheTrafficOfARing) {
-  EXPECT_EQ(BusBandwidth("all_reduce", 1000, 2, 4), 750);
-  EXPECT_EQ(BusBandwidth("broadcast", 1000, 2, 4), 500);
-  EXPECT_EQ(BusBandwidth("broadcast", 1000, 0, 4), 0);
+  using collectives::Operation;
+  EXPECT_EQ(BusBandwidth(Operation::kAllReduce, 1000, 2, 4), 750);
+  EXPECT_EQ(BusBandwidth(Operation::kBroadcast, 1000, 2, 4), 500);
+  EXPECT_EQ(BusBandwidth(Operation::kBroadcast, 1000, 0, 4), 0);
 }
 
 }  // namespace

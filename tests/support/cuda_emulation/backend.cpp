@@ -6,13 +6,15 @@
 #include "src/backend/cuda/kernels/arena_math.h"
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/host/backend.h"
 
 namespace carole::testing {
 namespace {
 
-class EmulatedCudaBackend : public Backend {
+class EmulatedCudaBackend : public host::HostBackend {
  public:
-  explicit EmulatedCudaBackend(const EmulatedCudaOptions& options) : cudnn_{options.stream} {
+  explicit EmulatedCudaBackend(const EmulatedCudaOptions& options)
+      : HostBackend(1), cudnn_{options.stream} {
     device_.run_context = &run_context_;
     device_.stream = options.stream;
     device_.cudnn = &cudnn_;
@@ -21,24 +23,23 @@ class EmulatedCudaBackend : public Backend {
   }
 
   std::string_view name() const override { return "emulated_cuda"; }
-  int threads() const override { return 1; }
   void SetPrecision(Precision precision) override {
     device_.tf32 = precision == Precision::kTf32;
     activation_dtype_ = ActivationType(precision);
   }
   bool Supports(const OpSpec& spec) const override {
-    return cuda::FindMaker(spec, device_) != nullptr;
+    return cuda::FindKernel(spec, device_) != nullptr;
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    cuda::KernelMaker* const maker = cuda::FindMaker(spec, device_);
-    CAROLE_CHECK(maker != nullptr, "no emulated kernel for {}", Name(spec.kind));
-    return maker(spec, device_);
+    const cuda::KernelRow* const row = cuda::FindKernel(spec, device_);
+    CAROLE_CHECK(row != nullptr, "no emulated kernel for {}", Name(spec.kind));
+    return row->make(spec, device_);
   }
   void BeginRun(const RunContext& context) const override {
     EmulatedPush(device_.stream,
                  [this, now = cuda::DeviceRunContext(context)] { run_context_ = now; });
   }
-  const ArenaMath* arena_math() const override { return math_.get(); }
+  const ArenaMath& arena_math() const override { return *math_; }
 
  private:
   mutable cuda::DeviceRunContext run_context_;

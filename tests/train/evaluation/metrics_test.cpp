@@ -12,8 +12,8 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::Communicator;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
 using ::testing::HasSubstr;
@@ -104,13 +104,13 @@ TEST(EvaluateTest, CountsEverySampleOnceOnAnyNumberOfRanks) {
   std::string report;
   double loss = 0;
   for (int num_ranks : {1, 2, 3}) {
-    RunRanks(num_ranks, [&](Communicator& c) {
+    RunRanks(num_ranks, [&](FullCommunicator& c) {
       const auto backend = MakeReferenceBackend(1);
       SmallNet net(4, true, DType::kF32, /*training=*/false);
       Inference inference(std::move(net.graph), net.logits, *backend);
       inference.store().Initialize(5);
       FormulaSource source({.rank = c.rank(), .size = c.size(), .endless = false});
-      const Metrics metrics = *Evaluate(inference, source, c);
+      const Metrics metrics = *Evaluate(inference, source, c, c);
       EXPECT_EQ(metrics.samples(), 22);
       if (num_ranks == 1) {
         report = metrics.Report({});
@@ -124,7 +124,7 @@ TEST(EvaluateTest, CountsEverySampleOnceOnAnyNumberOfRanks) {
 
 // The ranks have 0, 1 and 2 samples of one class of ImageNet's 21,841.
 TEST(MetricsTest, SumsConfusionCellsOverRanks) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     constexpr int64_t kClasses = 21841;
     const int32_t label = kClasses - 1;
     Metrics none(kClasses), some(kClasses);

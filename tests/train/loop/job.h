@@ -47,7 +47,7 @@ struct JobResult {
 inline JobResult RunJob(const Job& job) {
   JobResult result;
   result.codes.assign(static_cast<size_t>(job.num_ranks), ExitCode::kInternal);
-  const auto run = [&](testing::Communicator& c) {
+  const auto run = [&](testing::FullCommunicator& c) {
     const auto backend = job.backend(1);
     const int64_t local_batch = job.global_batch / c.size();
     testing::SmallNet net(local_batch, job.batch_norm);
@@ -73,7 +73,7 @@ inline JobResult RunJob(const Job& job) {
     }
     const optim::LearningRate rate({.type = "fixed", .learning_rate = job.learning_rate});
     Trainer trainer(
-        step, c, rate,
+        step, c, c, rate,
         [&](const RunState& start) {
           if (c.rank() == c.size() - 1) std::this_thread::sleep_for(job.start_delay);
           return std::make_unique<testing::FormulaSource>(

@@ -8,7 +8,7 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::Communicator;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::RunRanks;
 using carole::testing::SmallStep;
@@ -48,7 +48,7 @@ TEST(ResumeTest, ResumeIsBitwiseInBlockedLayouts) {
 
 // Only rank 0 reads the checkpoint; it broadcasts this part of the state as well.
 TEST(ResumeTest, AllRanksGetMovingAveragesAndLossScaleOfRank0) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     StepOptions options{.optimizer = "adam", .moving_average_decay = 0.9};
     options.loss_scale = {.initial = 4, .is_dynamic = true};
     SmallStep step(c, options, {.batch_norm = true});
@@ -151,7 +151,7 @@ TEST(ResumeTest, StartsANewEpochIfTheRecordsChanged) {
 
 TEST(ResumeTest, WarnsAboutAnotherOptimizer) {
   EXPECT_THAT(ResumeWith(kOptimizer, "adam", "sgd").log,
-              HasSubstr("--optimizer: the run used adam so far and now continues with sgd"));
+              HasSubstr("\x1f$(optimizer): the run used adam so far and now continues with sgd"));
 }
 
 TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
@@ -163,8 +163,9 @@ TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
               HasSubstr("class 1 was dog when the checkpoint was written and is hound now"));
   const ResumedRun swapped = ResumeWith(kClassNames, "cat\ndog", "dog\ncat");
   EXPECT_THAT(swapped.result.errors[0], HasSubstr("the same names in another order"));
-  EXPECT_THAT(ResumeWith("preprocessing", "lenet", "cifarnet").log,
-              HasSubstr("--preprocessing_name: the run used lenet so far and now continues with"));
+  EXPECT_THAT(
+      ResumeWith("preprocessing", "lenet", "cifarnet").log,
+      HasSubstr("\x1f$(preprocessing_name): the run used lenet so far and now continues with"));
 }
 
 TEST(ResumeTest, RejectsTheBestCheckpointOfAnEarlierRun) {

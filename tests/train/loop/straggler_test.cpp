@@ -78,9 +78,9 @@ TEST(Straggler, ToleratesFivePercentOfAStep) {
 // steps, or to a reduction that happens between two steps.
 std::string LogOf(bool late_to_steps, bool late_between_steps) {
   ::testing::internal::CaptureStderr();
-  carole::testing::RunRanks(2, [&](collectives::Communicator& c) {
+  carole::testing::RunRanks(2, [&](collectives::FullCommunicator& c) {
     c.Barrier({.what = "start"});
-    StragglerDetector watch(c);
+    StragglerDetector watch(c, c);
     float value[1] = {1};
     const auto reduce = [&](bool is_late, double ms) {
       if (is_late && c.rank() == 1)

@@ -16,8 +16,8 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::RunRanks;
 using carole::testing::SmallStep;
@@ -153,7 +153,7 @@ TEST(TrainerTest, ADeviceSavesTheStepThatItEvaluates) {
 // With --noaverage_statistics the running statistics of ranks differ.
 TEST(TrainerTest, AllRanksEvaluateWithTheStatisticsOfRank0) {
   std::vector<std::vector<double>> evaluated(2);
-  RunRanks(2, [&](Communicator& c) {
+  RunRanks(2, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .average_statistics = false},
                    {.rows = 2, .batch_norm = true});
     const optim::LearningRate rate({.type = "fixed", .learning_rate = 0.01});
@@ -164,7 +164,7 @@ TEST(TrainerTest, AllRanksEvaluateWithTheStatisticsOfRank0) {
       return Metrics(10);
     };
     Trainer trainer(
-        step, c, rate,
+        step, c, c, rate,
         [&](const RunState& start) {
           return std::make_unique<FormulaSource>(
               FormulaSource::Options{.local_batch = 2, .rank = c.rank(), .size = c.size()}, start);
@@ -351,7 +351,7 @@ TEST(TrainerTest, NamesSlotsThatAreDropped) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::ContainsRegex("3 slots are dropped.*: net/conv/weights/Momentum"));
   EXPECT_THAT(RunJob({.options = OptionsFor(folder, 5), .optimizer = "momentum"}).errors[0],
-              HasSubstr("that wrote it, or start in another --train_dir"));
+              HasSubstr("that wrote it, or start in another \x1f$(train_dir)"));
 }
 
 // The accuracy of the best checkpoint is lost, but the run continues.

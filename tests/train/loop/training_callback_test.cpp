@@ -12,8 +12,8 @@ namespace carole::train {
 namespace {
 
 using carole::TemporaryFolder;
-using carole::testing::Communicator;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
 using carole::testing::SmallStep;
@@ -43,7 +43,7 @@ class Recorder : public TrainingCallback {
 
 TEST(TrainingCallback, IsCalledInTheSameOrderOnEveryRank) {
   const TemporaryFolder folder;
-  RunRanks(2, [&](Communicator& c) {
+  RunRanks(2, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd"}, {.rows = 2});
     const optim::LearningRate rate({.type = "fixed", .learning_rate = 0.01});
     Recorder recorder;
@@ -53,7 +53,7 @@ TEST(TrainingCallback, IsCalledInTheSameOrderOnEveryRank) {
                            .eval_every = 2,
                            .callbacks = {&recorder}};
     Trainer trainer(
-        step, c, rate,
+        step, c, c, rate,
         [&](const RunState& start) {
           return std::make_unique<FormulaSource>(
               FormulaSource::Options{.local_batch = 2, .rank = c.rank(), .size = c.size()}, start);
@@ -71,7 +71,7 @@ TEST(TrainingCallback, IsCalledInTheSameOrderOnEveryRank) {
 TEST(TrainStep, ReportsTheAccuracyOfTheGlobalBatch) {
   std::vector<double> accuracies[3];
   const auto train = [&](int ranks, int64_t rows, int64_t micro_batches, auto& accuracies) {
-    RunRanks(ranks, [&](Communicator& c) {
+    RunRanks(ranks, [&](FullCommunicator& c) {
       const auto backend = MakeReferenceBackend(1);
       SmallNet net(rows);
       const ValueId logits = net.logits;

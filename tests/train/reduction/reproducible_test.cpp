@@ -28,7 +28,7 @@ TEST(SplitIntoShards, RejectsAnUnevenSplit) {
   for (const auto& numbers : {std::array{32, 3, 8}, std::array{32, 2, 6}, std::array{32, 16, 8},
                               std::array{33, 1, 8}, std::array{1, 2, 8}, std::array{32, 1, 0}}) {
     EXPECT_THAT([&] { SplitIntoShards(numbers[0], numbers[1], numbers[2]); },
-                ThrowsMessage<UsageError>(HasSubstr("--reproducible")));
+                ThrowsMessage<UsageError>(HasSubstr("\x1f$(reproducible)")));
   }
 }
 
@@ -115,13 +115,13 @@ TEST(ReproducibleTest, ShardsUpdateStatisticsFromTheSameStart) {
 }
 
 TEST(ReproducibleTest, RejectsSyncBatchNorm) {
-  const auto errors = carole::testing::ErrorsOfRanks(1, [](collectives::Communicator& c) {
+  const auto errors = carole::testing::ErrorsOfRanks(1, [](collectives::FullCommunicator& c) {
     const auto backend = MakeReferenceBackend(1);
     carole::testing::SmallNet net(2, true);
     const TrainStep step(std::move(net.graph), *backend, c,
                          {.sync_batch_norm = true, .reproducible = true});
   });
-  EXPECT_THAT(errors[0], HasSubstr("--sync_batch_norm"));
+  EXPECT_THAT(errors[0], HasSubstr("\x1f$(sync_batch_norm)"));
 }
 
 }  // namespace

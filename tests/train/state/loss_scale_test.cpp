@@ -12,8 +12,8 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
 using carole::testing::SmallStep;
@@ -32,7 +32,7 @@ TEST(LossScaleTest, ParsesTheFlag) {
   EXPECT_FALSE(ParseLossScale("1024", Precision::kFp16).is_dynamic);
   for (const char* bad : {"", "1000", "0", "-2", "0.5", "1e30", "inf", "nan", "8x", "high"}) {
     EXPECT_THAT([&] { ParseLossScale(bad, Precision::kFp32); },
-                ThrowsMessage<UsageError>(HasSubstr("[flags] --loss_scale: got ")))
+                ThrowsMessage<UsageError>(HasSubstr("[train] \x1f$(loss_scale): got ")))
         << bad;
   }
 }
@@ -86,7 +86,7 @@ TEST(LossScaleTest, AFixedScaleChangesNoBits) {
 
 // The largest fp16 number is 65504. So the first steps overflow, which changes only the scale.
 void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threads)) {
-  RunRanks(num_ranks, [&](Communicator& c) {
+  RunRanks(num_ranks, [&](FullCommunicator& c) {
     const StepOptions options{.optimizer = "momentum",
                               .loss_scale = {.initial = 0x1p24, .is_dynamic = true}};
     const SmallStepOptions in_fp16{
@@ -138,7 +138,7 @@ TEST(LossScaleTest, ADynamicScaleAdaptsOnADevice) {
 // A smaller scale cannot repair a NaN loss. The step is reported as not finite, and the scale
 // stays.
 TEST(LossScaleTest, ANanLossIsNotAnOverflow) {
-  RunRanks(1, [](Communicator& c) {
+  RunRanks(1, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .loss_scale = {.initial = 4, .is_dynamic = true}});
     FormulaSource source({.bad_batches = {0}, .bad_pixel = NAN});
     const StepResult result = step.Run(*source.Next(), {.learning_rate = 0.05});

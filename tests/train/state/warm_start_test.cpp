@@ -96,7 +96,7 @@ TEST_F(WarmStartTest, RejectsVariablesThatDoNotFit) {
               ThrowsMessage<DataError>(
                   ::testing::AllOf(HasSubstr("missing net/conv/weights, net/logits/biases;"),
                                    HasSubstr("net/logits/weights (file [192,7], net [192,10])"),
-                                   HasSubstr("--checkpoint_exclude_scopes"))));
+                                   HasSubstr("\x1f$(checkpoint_exclude_scopes)"))));
   EXPECT_THAT([&] { WarmStart(file, {.ignore_missing = true}, *store_); },
               ThrowsMessage<DataError>(HasSubstr("the net: wrong shape net/logits/weights")));
   FakeWeights other;
@@ -117,7 +117,7 @@ TEST(TimeLimitTest, EndsAfterMaxTimeOrBeforeTheJobEnds) {
   EXPECT_EQ(own.Reason(at(89)), "");
   EXPECT_NEAR(own.SecondsLeft(at(80)), 10, 1e-6);
   EXPECT_TRUE(std::isinf(none.SecondsLeft(at(0))));
-  EXPECT_EQ(own.Reason(at(90)), "--max_time: 90 s are over");
+  EXPECT_EQ(own.Reason(at(90)), "\x1f$(max_time): 90 s are over");
   EXPECT_EQ(own.Reason({start.steady, at(90).wall_clock}), "");  // somebody has set the clock
   const TimeLimit job({.job_end = 1'000'300, .margin_seconds = 60}, start);
   EXPECT_EQ(job.Reason(at(239)), "");

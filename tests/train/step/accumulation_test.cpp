@@ -13,9 +13,9 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
@@ -139,7 +139,7 @@ TEST(SyncBatchNormTest, NormalizesOneMicroBatchOfAllRanksAtATime) {
 // In some micro-batches, and in one whole batch, no rank has a valid record.
 TEST(SyncBatchNormTest, StaysFiniteIfRecordsAreSkipped) {
   constexpr int64_t kValid[][2] = {{3, 1}, {4, 4}, {0, 0}};
-  RunRanks(2, [&](Communicator& c) {
+  RunRanks(2, [&](FullCommunicator& c) {
     const auto backend = MakeReferenceBackend(1);
     TrainStep step(std::move(SmallNet(1, true).graph), *backend, c,
                    {.optimizer = "momentum", .accumulation_steps = 4, .sync_batch_norm = true});
@@ -198,18 +198,18 @@ TEST(SyncBatchNormTest, ResidualNetOnBothBackendsInFloat) {
 // batch norms communicate.
 TEST(SyncBatchNormTest, RejectsRanksWithDifferentRecomputation) {
   std::atomic<size_t> arena = 0;
-  const auto make = [&](Communicator& c, size_t activation_bytes) {
+  const auto make = [&](FullCommunicator& c, size_t activation_bytes) {
     const auto backend = MakeReferenceBackend(1);
     const TrainStep step(MakeResidual(8, DType::kF32), *backend, c,
                          {.activation_bytes = activation_bytes, .sync_batch_norm = true});
     arena = step.executable().plan().statistics.arena_bytes;
   };
-  RunRanks(2, [&](Communicator& c) { make(c, 0); });
+  RunRanks(2, [&](FullCommunicator& c) { make(c, 0); });
   const size_t less = arena - 1;
-  RunRanks(2, [&](Communicator& c) { make(c, less); });
+  RunRanks(2, [&](FullCommunicator& c) { make(c, less); });
   for (const std::string& error :
-       ErrorsOfRanks(2, [&](Communicator& c) { make(c, c.rank() == 0 ? 0 : less); }))
-    EXPECT_THAT(error, HasSubstr("--activation_memory"));
+       ErrorsOfRanks(2, [&](FullCommunicator& c) { make(c, c.rank() == 0 ? 0 : less); }))
+    EXPECT_THAT(error, HasSubstr("\x1f$(activation_memory)"));
 }
 
 }  // namespace

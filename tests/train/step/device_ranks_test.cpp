@@ -11,14 +11,16 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::Communicator;
+using carole::testing::AllWeights;
 using carole::testing::ConnectWalled;
 using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::kManySteps;
 using carole::testing::kReplayedSteps;
 using carole::testing::LargestDifference;
 using carole::testing::MakeEmulatedCuda;
+using carole::testing::MakeGradientsLarge;
 using carole::testing::MakeWalledReference;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
@@ -134,7 +136,7 @@ TEST(DeviceRanks, SyncBatchNormInMicroBatchesCanBeReplayed) {
 // Only rank 0 writes histograms.
 TEST(DeviceRanks, OneRankMayHaveObservers) {
   const auto connect = ConnectWalled(2);
-  RunRanks(2, [&](Communicator& c) {
+  RunRanks(2, [&](FullCommunicator& c) {
     SmallStep step(
         c, {.optimizer = "momentum"},
         {.backend = MakeWalledReference, .connect_devices = connect, .batch_norm = true});
@@ -154,7 +156,7 @@ TEST(DeviceRanks, OneRankMayHaveObservers) {
 // Uses the hash kernels of the CUDA backend.
 TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
   const auto connect = ConnectWalled(3);
-  RunRanks(3, [&](Communicator& c) {
+  RunRanks(3, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"},
                    {.backend = MakeEmulatedCuda, .connect_devices = connect, .batch_norm = true});
     VariableStore& store = step.store();
@@ -187,7 +189,7 @@ TEST(DeviceRanks, AStepThatIsNotFiniteChangesNothing) {
       SCOPED_TRACE(std::string(make(1)->name()) + " on " + std::to_string(num_ranks));
       const int bad_rank = num_ranks / 2;
       const auto connect = ConnectWalled(num_ranks);
-      RunRanks(num_ranks, [&](Communicator& c) {
+      RunRanks(num_ranks, [&](FullCommunicator& c) {
         SmallStep step(c, {.optimizer = "adam", .moving_average_decay = 0.9},
                        {.backend = make, .connect_devices = connect, .batch_norm = true});
         step.replica().moving_averages->Reset();
@@ -207,6 +209,29 @@ TEST(DeviceRanks, AStepThatIsNotFiniteChangesNothing) {
         EXPECT_NE(SavedValues(step), before);
       });
     }
+  }
+}
+
+// In local SGD, only one of the ranks sees the bad gradient. All of them skip the step.
+TEST(DeviceRanks, InLocalSgdRanksVoteWhetherAStepIsFinite) {
+  for (auto* const make : {MakeReferenceBackend, MakeWalledReference, MakeEmulatedCuda}) {
+    SCOPED_TRACE(make(1)->name());
+    const auto connect = ConnectWalled(2);
+    RunRanks(2, [&](FullCommunicator& c) {
+      SmallStep step(c, {.optimizer = "sgd", .local_sgd_steps = 2},
+                     {.backend = make, .connect_devices = connect});
+      MakeGradientsLarge(step.store());
+      const auto before = AllWeights(step.store());
+      FormulaSource source(
+          {.rank = c.rank(), .size = 2, .bad_batches = {0}, .bad_rank = 1, .bad_pixel = 1e12F});
+      const StepResult result = step.Run(*source.Next(), {.learning_rate = 0.05});
+      EXPECT_TRUE(std::isfinite(result.data_loss));
+      EXPECT_FALSE(result.applied);
+      EXPECT_EQ(result.skip_reason, "rank 1: gradient of net/conv/weights");
+      EXPECT_EQ(AllWeights(step.store()), before);
+      EXPECT_TRUE(step.Run(*source.Next(), {.learning_rate = 1e-30}).applied);
+      EXPECT_NE(AllWeights(step.store()), before);
+    });
   }
 }
 

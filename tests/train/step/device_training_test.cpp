@@ -14,11 +14,11 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::ConnectWalled;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::kManySteps;
 using carole::testing::kReplayedSteps;
 using carole::testing::LargestDifference;
@@ -129,7 +129,7 @@ std::vector<double> TrainWithRestart(std::unique_ptr<Backend> (*make)(int), doub
   const TemporaryFolder folder;
   std::vector<double> weights;
   for (const int64_t steps : {4, 8}) {
-    RunRanks(1, [&](Communicator& c) {
+    RunRanks(1, [&](FullCommunicator& c) {
       const auto backend = make(1);
       TrainStep step(SmallNet(4, true).graph, *backend, c,
                      {.optimizer = "adam", .moving_average_decay = 0.9});
@@ -137,7 +137,7 @@ std::vector<double> TrainWithRestart(std::unique_ptr<Backend> (*make)(int), doub
       Inference inference(std::move(net.graph), net.logits, *backend, &step.store());
       const auto evaluate = [&]() -> std::optional<Metrics> {
         FormulaSource split({.endless = false});
-        std::optional<Metrics> metrics = Evaluate(inference, split, c);
+        std::optional<Metrics> metrics = Evaluate(inference, split, c, c);
         accuracy += metrics->accuracy();
         return metrics;
       };
@@ -145,7 +145,7 @@ std::vector<double> TrainWithRestart(std::unique_ptr<Backend> (*make)(int), doub
       const MakeBatchSource source = [](const RunState& start) {
         return std::make_unique<FormulaSource>(FormulaSource::Options{}, start);
       };
-      Trainer trainer(step, c, rate, source,
+      Trainer trainer(step, c, c, rate, source,
                       {.train_dir = folder.path(),
                        .max_number_of_steps = steps,
                        .seed = 11,
@@ -167,14 +167,14 @@ TEST(DeviceTraining, RestartsAndEvaluatesAsTheHostDoes) {
 }
 
 TEST(DeviceTraining, EvaluatesAsTheHostDoesAfterAnInterruptedEvaluation) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     const auto evaluate = [&](const Backend& backend, int stop_after) {
       SmallNet net(4, true, DType::kF32, /*training=*/false);
       Inference inference(std::move(net.graph), net.logits, backend);
       inference.store().Initialize(5);
       const auto run = [&](const std::function<bool()>& stop_requested) {
         FormulaSource split({.rank = c.rank(), .size = c.size(), .endless = false});
-        return Evaluate(inference, split, c, stop_requested);
+        return Evaluate(inference, split, c, c, stop_requested);
       };
       EXPECT_FALSE(run([&] { return stop_after-- == 0; }).has_value());
       const Metrics metrics = *run({});
@@ -187,20 +187,20 @@ TEST(DeviceTraining, EvaluatesAsTheHostDoesAfterAnInterruptedEvaluation) {
 }
 
 TEST(DeviceTraining, ReportsWhatFitsIntoDeviceMemory) {
-  RunRanks(1, [](Communicator& c) {
+  RunRanks(1, [](FullCommunicator& c) {
     WalledBackend backend(MakeReferenceBackend(1));
     backend.free_bytes = 60'000;
     EXPECT_THAT([&] { TrainStep(SmallNet(64).graph, backend, c, {.optimizer = "sgd"}); },
                 ::testing::ThrowsMessage<ConfigError>(::testing::AllOf(
-                    HasSubstr("[memory] a step does not fit"), HasSubstr("use --batch_size="),
-                    HasSubstr("--activation_memory="))));
+                    HasSubstr("[memory] a step does not fit"), HasSubstr("use \x1f$(batch_size)="),
+                    HasSubstr("\x1f$(activation_memory)="))));
   });
 }
 
 TEST(DeviceTraining, WarnsIfHostMemoryIsTooSmall) {
   const auto log_with = [](size_t bytes) {
     ::testing::internal::CaptureStderr();
-    RunRanks(1, [&](Communicator& c) {
+    RunRanks(1, [&](FullCommunicator& c) {
       const auto host = MakeReferenceBackend(1);
       TrainStep(SmallNet(64).graph, *host, c, {.host_memory_bytes = bytes, .optimizer = "sgd"});
     });
@@ -228,7 +228,7 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
   constexpr int kSteps = 9, kBad = 5;
   std::vector<double> numbers;
   const auto connect = ConnectWalled(num_ranks);
-  RunRanks(num_ranks, [&](Communicator& c) {
+  RunRanks(num_ranks, [&](FullCommunicator& c) {
     const bool overflows = std::isfinite(pixel);
     const auto rate = [&](int64_t step) {
       // At rate 0 the weights keep their special values, with which the gradients overflow.
@@ -245,7 +245,7 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
                     .rows = 4 / micro_batches,
                     .batch_norm = !overflows});
     if (overflows) MakeGradientsLarge(step.store());
-    const bool on_host = step.backend->on_host();
+    const bool on_host = !step.backend->is_asynchronous();
     FormulaSource source({.rank = c.rank(),
                           .size = num_ranks,
                           .bad_batches = {kBad},
@@ -307,11 +307,11 @@ TrainerRun TrainInto(const std::string& folder, std::unique_ptr<Backend> (*make)
   options.train_dir = folder;
   options.max_number_of_steps = 8;
   options.seed = 11;
-  run.error = ErrorsOfRanks(1, [&](Communicator& c) {
+  run.error = ErrorsOfRanks(1, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "adam"}, {.backend = make, .batch_norm = true});
     const optim::LearningRate rate(
         {.decay_factor = 0.5, .num_epochs_per_decay = 1, .num_samples = 8, .batch_size = 4});
-    Trainer trainer(step, c, rate, source, options);
+    Trainer trainer(step, c, c, rate, source, options);
     run.code = trainer.Run();
     run.weights = AllWeights(step.store());
   })[0];
@@ -356,7 +356,7 @@ TEST(DeviceTraining, NamesAndSkipsTheStepWithNan) {
 TEST(DeviceTraining, LaunchesAStepWhileTheDeviceRunsThePreviousOne) {
   for (const int64_t micro_batches : {1, 2}) {
     SCOPED_TRACE(micro_batches);
-    RunRanks(1, [&](Communicator& c) {
+    RunRanks(1, [&](FullCommunicator& c) {
       SmallStep step(c, {.optimizer = "momentum", .accumulation_steps = micro_batches},
                      {.backend = MakeEarlyCopying, .rows = 4 / micro_batches, .batch_norm = true});
       FormulaSource source({.num_samples = 32});
@@ -386,7 +386,7 @@ TEST(DeviceTraining, LaunchesAStepWhileTheDeviceRunsThePreviousOne) {
 // is in flight already.
 std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts) {
   std::vector<double> numbers;
-  RunRanks(1, [&](Communicator& c) {
+  RunRanks(1, [&](FullCommunicator& c) {
     options.optimizer = "momentum";
     SmallStep step(c, options,
                    {.backend = MakeEmulatedCuda,
@@ -422,7 +422,7 @@ TEST(DeviceTraining, OptimizerUpdatesTheCopiesOfWeights) {
 }
 
 TEST(DeviceTraining, NextStepSeesWeightsThatTheCallerChanged) {
-  RunRanks(1, [](Communicator& c) {
+  RunRanks(1, [](FullCommunicator& c) {
     FormulaSource source({});
     const io::Batch batch = *source.Next();
     const auto first_loss = [&](int64_t steps_before) {
@@ -443,7 +443,7 @@ TEST(DeviceTraining, NextStepSeesWeightsThatTheCallerChanged) {
 }
 
 TEST(DeviceTraining, NoStepIsLaunchedBeforeAnAudit) {
-  RunRanks(1, [](Communicator& c) {
+  RunRanks(1, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum", .audit_every_n_steps = 2},
                    {.backend = MakeWalledReference});
     FormulaSource source({});

@@ -15,9 +15,9 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::RankTraining;
 using carole::testing::RateAt;
@@ -35,7 +35,7 @@ const SmallStepOptions kWithNormInDouble{.batch_norm = true, .dtype = DType::kF6
 // Runs one rank of `size` ranks alone. It minimizes its own mean loss on its part of the batches.
 class SingleRank {
  public:
-  SingleRank(Communicator& c, int rank, int size, const StepOptions& options,
+  SingleRank(FullCommunicator& c, int rank, int size, const StepOptions& options,
              int64_t num_samples = 24)
       : step_(c, options, kWithNormInDouble),
         source_({.num_samples = num_samples, .rank = rank, .size = size}) {}
@@ -74,7 +74,7 @@ TEST(LocalSgdTest, AveragesWeightsAndSlotsEveryFewSteps) {
   RankTraining t = TwoRanks(local);
   t.steps = 6;
   const auto outcome = Train(t);
-  RunRanks(1, [&](Communicator& c) {
+  RunRanks(1, [&](FullCommunicator& c) {
     SingleRank a(c, 0, 2, plain), b(c, 1, 2, plain);
     for (int64_t s = 0; s < t.steps; ++s) {
       a.Step(s);
@@ -99,7 +99,7 @@ TEST(LocalSgdTest, InAShortBatchEachRankUsesTheMeanOfItsOwnSamples) {
   t.num_samples = 14;
   t.steps = 2;
   const auto outcome = Train(t);
-  RunRanks(1, [&](Communicator& c) {
+  RunRanks(1, [&](FullCommunicator& c) {
     SingleRank a(c, 0, 2, plain, t.num_samples), b(c, 1, 2, plain, t.num_samples);
     for (int64_t s = 0; s < t.steps; ++s) {
       a.Step(s);
@@ -116,7 +116,7 @@ TEST(LocalSgdTest, InAShortBatchEachRankUsesTheMeanOfItsOwnSamples) {
 TEST(LocalSgdTest, AveragesMovingAveragesOverRanks) {
   for (const size_t arena : {0, 1}) {
     std::vector<std::vector<double>> before(2), after(2);
-    RunRanks(2, [&](Communicator& c) {
+    RunRanks(2, [&](FullCommunicator& c) {
       SmallStep step(c,
                      {.optimizer = "momentum", .moving_average_decay = 0.9, .local_sgd_steps = 10},
                      kWithNormInDouble);
@@ -139,7 +139,7 @@ TEST(LocalSgdTest, AveragesMovingAveragesOverRanks) {
 
 TEST(LocalSgdTest, AveragesReplicasBeforeASave) {
   std::vector<std::vector<double>> before(2), after(2);
-  RunRanks(2, [&](Communicator& c) {
+  RunRanks(2, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum", .local_sgd_steps = 10}, kWithNormInDouble);
     FormulaSource source({.rank = c.rank(), .size = 2});
     for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
@@ -157,14 +157,14 @@ TEST(LocalSgdTest, AveragesReplicasBeforeASave) {
 TEST(RunningStatisticsTest, AreTheMeanOverRanksAfterEachStep) {
   std::vector<std::vector<double>> ranks(3), alone(3);
   const StepOptions still{.optimizer = "sgd", .trainable_scopes = {"net/logits"}};
-  RunRanks(1, [&](Communicator& c) {
+  RunRanks(1, [&](FullCommunicator& c) {
     for (int r = 0; r < 3; ++r) {
       SingleRank lone(c, r, 3, still);
       lone.Step(0);
       alone[r] = AllWeights(lone.store());
     }
   });
-  RunRanks(3, [&](Communicator& c) {
+  RunRanks(3, [&](FullCommunicator& c) {
     SmallStep step(c, still, kWithNormInDouble);
     const std::vector<double> before = AllWeights(step.store());
     FormulaSource source({.num_samples = 24, .rank = c.rank(), .size = 3});
@@ -185,7 +185,7 @@ TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
                              .reduction = collectives::Reduction::kAdasum});
   t.steps = 1;
   const auto outcome = Train(t);
-  RunRanks(1, [&](Communicator& c) {
+  RunRanks(1, [&](FullCommunicator& c) {
     const StepOptions plain{.optimizer = "sgd", .optimizer_options = {.weight_decay = 0}};
     SingleRank a(c, 0, 2, plain), b(c, 1, 2, plain), fresh(c, 0, 2, plain);
     a.Step(0);
@@ -213,7 +213,7 @@ std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(T
                                      StepOptions options = {}) {
   options.optimizer = "momentum";
   options.audit_every_n_steps = 4;
-  return ErrorsOfRanks(num_ranks, [&](Communicator& c) {
+  return ErrorsOfRanks(num_ranks, [&](FullCommunicator& c) {
     SmallStep step(c, options, {.batch_norm = true});
     FormulaSource source({.rank = c.rank(), .size = c.size()});
     for (int64_t s = 0; s < 12; ++s) {
@@ -274,7 +274,7 @@ TEST(AuditTest, NamesBothOfTwoRanks) {
 }
 
 TEST(AuditTest, ChecksSlotsAndNamesTheFirstVariableThatDiffers) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"}, {.batch_norm = true});
     AuditReplicas(c, step.replica(), {}, 1);
     reinterpret_cast<float*>(step.optimizer().slot(0))[0] = static_cast<float>(c.rank() == 2);

@@ -11,9 +11,9 @@ namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
+using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
 using carole::testing::MakeGradientsLarge;
 using carole::testing::RunRanks;
@@ -24,25 +24,35 @@ using ::testing::HasSubstr;
 constexpr StepInput kInput{.step = 0, .seed = 3, .learning_rate = 0.05};
 
 struct Outcome {
-  std::vector<double> losses;
+  std::vector<double> losses, accuracies;
   std::vector<double> weights;
 };
 
 // Trains LeNet with dropout for four steps on 22 samples; the last global batch of 8 is short.
-Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
+// `mixed`: see FormulaSource.
+Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype,
+                   std::optional<float> mixed = {}) {
   Outcome outcome;
-  RunRanks(num_ranks, [&](Communicator& c) {
+  RunRanks(num_ranks, [&](FullCommunicator& c) {
     const auto backend = MakeReferenceBackend(1);
-    nets::Model model = nets::BuildModel(
-        nets::FindNet("lenet"), {.batch_size = local_batch, .training = true, .compute = dtype});
+    nets::Model model = nets::BuildModel(nets::FindNet("lenet"), {.batch_size = local_batch,
+                                                                  .training = true,
+                                                                  .label_smoothing = 0.1,
+                                                                  .soft_labels = mixed.has_value(),
+                                                                  .compute = dtype});
     TrainStep step(std::move(model.graph), *backend, c, {.optimizer = "momentum"});
     step.store().Initialize(7);
-    FormulaSource source(
-        {.pixels = 28 * 28, .local_batch = local_batch, .rank = c.rank(), .size = c.size()});
+    FormulaSource source({.pixels = 28 * 28,
+                          .local_batch = local_batch,
+                          .rank = c.rank(),
+                          .size = c.size(),
+                          .mixed = mixed});
     for (int64_t s = 0; s < 4; ++s) {
       const StepResult result =
           step.Run(*source.Next(), {.step = s, .seed = 3, .learning_rate = 0.01});
-      if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
+      if (c.rank() != 0) continue;
+      outcome.losses.push_back(result.total_loss);
+      outcome.accuracies.push_back(result.accuracy);
     }
     if (c.rank() == 0) outcome.weights = AllWeights(step.store());
   });
@@ -58,6 +68,35 @@ TEST(TrainStepTest, AnyNumberOfRanksComputesTheSameInDouble) {
   }
 }
 
+TEST(TrainStepTest, AnyNumberOfRanksComputesTheSameWithSoftLabels) {
+  const Outcome one = TrainLeNet(1, 8, DType::kF64, 0.375f), hard = TrainLeNet(1, 8, DType::kF64);
+  EXPECT_GT(LargestDifference(one.losses, hard.losses), 1e-3);
+  for (int num_ranks : {2, 4}) {
+    const Outcome many = TrainLeNet(num_ranks, 8 / num_ranks, DType::kF64, 0.375f);
+    EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-11);
+    EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-12);
+    EXPECT_LT(LargestDifference(one.accuracies, many.accuracies), 1e-12);
+  }
+}
+
+TEST(TrainStepTest, OneHotSoftLabelsGiveTheBitsOfLabels) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const Outcome hard = TrainLeNet(2, 4, dtype), soft = TrainLeNet(2, 4, dtype, 0.0f);
+    EXPECT_EQ(hard.losses, soft.losses);
+    EXPECT_EQ(hard.weights, soft.weights);
+    EXPECT_EQ(hard.accuracies, soft.accuracies);
+  }
+}
+
+// Labels of 0.25 for one class and 0.75 for another: the second is the prediction that counts.
+TEST(TrainStepTest, AccuracyUsesTheLargestSoftLabel) {
+  const Outcome hard = TrainLeNet(1, 8, DType::kF64, 0.0f);
+  const Outcome other = TrainLeNet(1, 8, DType::kF64, 1.0f);
+  EXPECT_NE(hard.accuracies, other.accuracies);
+  EXPECT_EQ(TrainLeNet(1, 8, DType::kF64, 0.25f).accuracies[0], hard.accuracies[0]);
+  EXPECT_EQ(TrainLeNet(1, 8, DType::kF64, 0.75f).accuracies[0], other.accuracies[0]);
+}
+
 TEST(TrainStepTest, TwoRanksComputeTheSameInFloat) {
   const Outcome one = TrainLeNet(1, 8, DType::kF32);
   const Outcome many = TrainLeNet(2, 4, DType::kF32);
@@ -66,7 +105,7 @@ TEST(TrainStepTest, TwoRanksComputeTheSameInFloat) {
 }
 
 TEST(TrainStepTest, OverfitsOneBatch) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"});
     FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = 2});
     const io::Batch& batch = *source.Next();
@@ -81,7 +120,7 @@ TEST(TrainStepTest, OverfitsOneBatch) {
 }
 
 TEST(TrainStepTest, LossesAndRequestsAreTheSameOnEveryRank) {
-  RunRanks(3, [](Communicator& c) {
+  RunRanks(3, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({.rank = c.rank(), .size = 3});
     StepInput input = kInput;
@@ -103,7 +142,7 @@ TEST(TrainStepTest, LossesAndRequestsAreTheSameOnEveryRank) {
 }
 
 TEST(TrainStepTest, RegularizationLossUsesTheWeightsBeforeTheUpdate) {
-  RunRanks(1, [](Communicator& c) {
+  RunRanks(1, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}},
                    {.dtype = DType::kF64});
     double squares = 0;
@@ -114,7 +153,7 @@ TEST(TrainStepTest, RegularizationLossUsesTheWeightsBeforeTheUpdate) {
 }
 
 TEST(TrainStepTest, NamesAGradientThatOverflowsThoughTheLossIsFinite) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     SmallStep step(c,
                    {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 64}});
     MakeGradientsLarge(step.store());
@@ -130,7 +169,7 @@ TEST(TrainStepTest, NamesAGradientThatOverflowsThoughTheLossIsFinite) {
 }
 
 TEST(TrainStepTest, FrozenVariablesDoNotChangeButCountInTheLoss) {
-  RunRanks(2, [](Communicator& c) {
+  RunRanks(2, [](FullCommunicator& c) {
     auto run = [&](const std::vector<std::string>& scopes, std::vector<double>& weights) {
       SmallStep step(c,
                      {.optimizer = "momentum",
@@ -161,15 +200,15 @@ TEST(TrainStepTest, FrozenVariablesDoNotChangeButCountInTheLoss) {
 
 // One of several scopes may match nothing: scripts list heads that not every net has.
 TEST(TrainStepTest, RejectsScopesThatMatchNothing) {
-  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(1, [](FullCommunicator& c) {
     EXPECT_NO_THROW(SmallStep(c, {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
     const SmallStep none(c, {.trainable_scopes = {"logits"}});
   });
-  EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes=logits: no trainable variable"));
+  EXPECT_THAT(errors[0], HasSubstr("\x1f$(trainable_scopes)=logits: no trainable variable"));
 }
 
 TEST(TrainStepTest, NamesALabelOutOfRange) {
-  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(1, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({});
     io::Batch batch = *source.Next();
@@ -182,7 +221,7 @@ TEST(TrainStepTest, NamesALabelOutOfRange) {
 
 TEST(TrainStepTest, NamesARankWithOtherLayouts) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
-  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(2, [](FullCommunicator& c) {
     const SmallStep step(c, {.optimizer = "sgd"},
                          {.backend = c.rank() == 0 ? MakeReferenceBackend : MakeOneDnnBackend});
   });
@@ -190,7 +229,7 @@ TEST(TrainStepTest, NamesARankWithOtherLayouts) {
 }
 
 TEST(TrainStepTest, NamesARankWithOtherWeights) {
-  const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
+  const auto errors = ErrorsOfRanks(3, [](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"});
     RunState state;
     step.store().Initialize(static_cast<uint64_t>(c.rank()));

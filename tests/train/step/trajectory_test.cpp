@@ -13,7 +13,7 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::Communicator;
+using carole::testing::FullCommunicator;
 using carole::testing::RunRanks;
 using nlohmann::json;
 
@@ -94,10 +94,10 @@ std::map<std::string, VarianceAverage> VarianceAverages(const Graph& graph, int6
   for (const Variable& v : graph.variables()) names[v.value] = v.name;
   std::map<std::string, VarianceAverage> averages;
   for (const Node& node : graph.nodes()) {
-    if (node.kind != OpKind::kBatchNorm) continue;
+    if (node.kind != op::kBatchNorm) continue;
     const Shape& x = graph.shape(node.inputs[0]);
     averages[names.at(node.inputs.back())] = {
-        .decay = std::get<BatchNormAttributes>(node.attributes).decay,
+        .decay = node.attributes.as<BatchNormAttributes>().decay,
         .rows = static_cast<double>(x.size() / x[1]),
         .steps = steps};
   }
@@ -121,7 +121,8 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
     });
   }
 
-  std::unique_ptr<TrainStep> MakeStep(const Backend& backend, Communicator& c, DType dtype) const {
+  std::unique_ptr<TrainStep> MakeStep(const Backend& backend, FullCommunicator& c,
+                                      DType dtype) const {
     const nets::NetEntry& net = nets::FindNet(row()["net"].get<std::string>());
     nets::Model model = nets::BuildModel(net, {.batch_size = batch(),
                                                .image_size = row()["size"],
@@ -146,7 +147,7 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
     return step;
   }
 
-  void Follow(const Backend& backend, Communicator& c, DType dtype, Tolerance tolerance) const {
+  void Follow(const Backend& backend, FullCommunicator& c, DType dtype, Tolerance tolerance) const {
     const auto step = MakeStep(backend, c, dtype);
     const int64_t pixels = step->executable().Input("images").size();
     const int64_t steps = std::min(tolerance.steps, NumSteps(row()));
@@ -211,7 +212,7 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
 };
 
 TEST_P(Trajectory, ReferenceInDouble) {
-  RunRanks(num_ranks(), [&](Communicator& c) {
+  RunRanks(num_ranks(), [&](FullCommunicator& c) {
     const auto backend = MakeReferenceBackend(1);
     Follow(*backend, c, DType::kF64, {.loss = 1e-6, .weights = 1e-6});
   });
@@ -224,7 +225,7 @@ TEST_P(Trajectory, OneDnnInFloat) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const Tolerance tolerance = HasBatchNorm() ? Tolerance{.loss = 1e-2, .weights = 0, .steps = 2}
                                              : Tolerance{.loss = 1e-4, .weights = 1e-4};
-  RunRanks(num_ranks(), [&](Communicator& c) {
+  RunRanks(num_ranks(), [&](FullCommunicator& c) {
     const auto backend = MakeOneDnnBackend(1);
     Follow(*backend, c, DType::kF32, tolerance);
   });

@@ -78,6 +78,9 @@
 namespace carole::cuda {
 namespace {
 
+constexpr auto kIn = kPosition<Conv2dBackwardDataInputs>;
+constexpr auto kOut = kPosition<Conv2dBackwardDataOutputs>;
+
 namespace fe = cudnn_frontend;
 using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
@@ -384,7 +387,7 @@ class Conv2d : public Convolution {
     if (!task_.IsUnfused()) return;
     AddBiasRelu(device_.stream, task_.type, output(), in<float>(2), residual,
                 PixelsOf(out_shape(0)), out_shape(0)[1],
-                spec_.attributes_as<Conv2dAttributes>().relu);
+                spec_.attributes.as<Conv2dAttributes>().relu);
   }
 
  private:
@@ -402,12 +405,10 @@ class Conv2d : public Convolution {
 };
 
 class Conv2dBackwardData : public Convolution {
-  using Indices = Conv2dBackwardDataIndices;
-
  public:
   Conv2dBackwardData(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
-    input_layouts_[Indices::kW] = Layout::Nhwc();
-    if (IsPresent(spec.outputs, Indices::kDb)) {
+    input_layouts_[kIn.w] = Layout::Nhwc();
+    if (IsPresent(spec.outputs, kOut.db)) {
       workspace_bytes_ =
           std::max(workspace_bytes_, ColumnSumsBytes(task_.type, PixelsOf(x()), x()[1]));
     }
@@ -415,17 +416,16 @@ class Conv2dBackwardData : public Convolution {
 
   void Run(const RunContext&) override {
     Pointers fused;
-    if (task_.mask) fused.emplace(kReluY, input(Indices::kReluY));
-    Execute(is_padded() ? padded() : output(), input(Indices::kW), input(Indices::kDy),
-            std::move(fused));
+    if (task_.mask) fused.emplace(kReluY, input(kIn.relu_y));
+    Execute(is_padded() ? padded() : output(), input(kIn.w), input(kIn.dy), std::move(fused));
     if (is_padded()) {
       const Padding cut{-border_.top, -border_.left, -border_.bottom, -border_.right};
       Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), x());
     }
-    float* const db = out<float>(Indices::kDb);
-    if (IsPresent(spec_.inputs, Indices::kReluY) && !task_.mask) {
-      MaskGradient(device_.stream, task_.type, output(), input(Indices::kReluY), PixelsOf(x()),
-                   x()[1], db, memory_.workspace);
+    float* const db = out<float>(kOut.db);
+    if (IsPresent(spec_.inputs, kIn.relu_y) && !task_.mask) {
+      MaskGradient(device_.stream, task_.type, output(), input(kIn.relu_y), PixelsOf(x()), x()[1],
+                   db, memory_.workspace);
     } else if (db != nullptr) {
       ColumnSums(device_.stream, task_.type, output(), PixelsOf(x()), x()[1], db,
                  memory_.workspace);
@@ -433,7 +433,7 @@ class Conv2dBackwardData : public Convolution {
   }
 
  private:
-  const Shape& x() const { return out_shape(Indices::kDx); }
+  const Shape& x() const { return out_shape(kOut.dx); }
 };
 
 // Gradient of the filter. CuDNN sums it in fp32 but returns it rounded to the type of its operands,
@@ -468,17 +468,21 @@ class Conv2dBackwardFilter : public Convolution {
   int64_t channels() const { return in_shape(1)[1]; }
 };
 
+bool SupportsBackwardFilter(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && !HasReluYInput(spec);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d, .make = Make<Conv2d>},
+    {.kind = op::kConv2dBackwardData, .make = Make<Conv2dBackwardData>},
+    {.kind = op::kConv2dBackwardFilter,
+     .make = Make<Conv2dBackwardFilter>,
+     .supports = SupportsBackwardFilter},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Conv2d>(spec, device);
-}
-std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Conv2dBackwardData>(spec, device);
-}
-std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Conv2dBackwardFilter>(spec, device);
-}
+KernelRows Conv2dKernels() { return kRows; }
 
 // For tests: checks that cuDNN has a plan for a convolution. The GPU, described in cuDNN's own
 // JSON, need not exist. Output pairs are checked too, if the convolution can use them.

@@ -14,6 +14,7 @@
 
 #include "src/backend/cuda/kernels/copy.h"
 #include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/ops/conv2d.h"
 #include "src/core/check.h"
 #include "src/core/divide_up.h"
 
@@ -35,16 +36,16 @@ struct ConvolutionTask {
   // Returns the task of an operation, in the operation's own shapes.
   static ConvolutionTask Of(const OpSpec& spec) {
     const auto &in = spec.inputs, &out = spec.outputs;
-    ConvolutionTask task{.a = spec.attributes_as<Conv2dAttributes>(), .type = ElementType(spec)};
-    if (spec.kind == OpKind::kConv2d) {
+    ConvolutionTask task{.a = spec.attributes.as<Conv2dAttributes>(), .type = ElementType(spec)};
+    if (spec.kind == op::kConv2d) {
       task.direction = Direction::kForward;
       task.x = in[0].shape, task.w = in[1].shape, task.y = out[0].shape;
       task.bias = IsPresent(in, 2);
       task.residual = IsPresent(in, 3);
-    } else if (spec.kind == OpKind::kConv2dBackwardData) {
+    } else if (spec.kind == op::kConv2dBackwardData) {
       task.direction = Direction::kData;
       task.x = out[0].shape, task.w = in[1].shape, task.y = in[0].shape;
-      task.mask = IsPresent(in, Conv2dBackwardDataIndices::kReluY);
+      task.mask = IsPresent(in, kPosition<Conv2dBackwardDataInputs>.relu_y);
     } else {
       task.direction = Direction::kFilter;
       task.x = in[0].shape, task.w = out[0].shape, task.y = in[1].shape;

@@ -7,6 +7,9 @@
 namespace carole::cuda {
 namespace {
 
+constexpr auto kIn = kPosition<Conv2dBackwardDataInputs>;
+constexpr auto kOut = kPosition<Conv2dBackwardDataOutputs>;
+
 // The general kernels, which compute one pixel at a time, tap by tap. depthwise_strips.h has faster
 // ones for the usual shapes. N > 1 requires a multiplier of 1.
 template <typename T, int N>
@@ -118,7 +121,7 @@ class Depthwise : public CudaKernel {
  public:
   Depthwise(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        a_(spec.attributes_as<Conv2dAttributes>()),
+        a_(spec.attributes.as<Conv2dAttributes>()),
         g_(in_shape(0), in_shape(1), out_shape(0), a_) {
     input_layouts_[1] = Layout::Filter();
   }
@@ -154,22 +157,20 @@ class Depthwise : public CudaKernel {
 
 template <typename T, int N>
 class DepthwiseBackwardData : public CudaKernel {
-  using Indices = Conv2dBackwardDataIndices;
-
  public:
   DepthwiseBackwardData(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        g_(out_shape(0), in_shape(1), in_shape(0), spec.attributes_as<Conv2dAttributes>()) {
-    input_layouts_[Indices::kW] = Layout::Filter();
-    if (IsPresent(spec.outputs, Indices::kDb))
+        g_(out_shape(0), in_shape(1), in_shape(0), spec.attributes.as<Conv2dAttributes>()) {
+    input_layouts_[kIn.w] = Layout::Filter();
+    if (IsPresent(spec.outputs, kOut.db))
       workspace_bytes_ = ColumnSumsBytes(ElementType(spec), pixels(), g_.c);
   }
 
   void Run(const RunContext&) override {
     const DepthwiseGeometry g(g_);
-    const T *dy = in<T>(Indices::kDy), *filter = in<T>(Indices::kW);
-    const MaskEpilogue<T, N> masked{in<T>(Indices::kReluY)};
-    T* dx = out<T>(Indices::kDx);
+    const T *dy = in<T>(kIn.dy), *filter = in<T>(kIn.w);
+    const MaskEpilogue<T, N> masked{in<T>(kIn.relu_y)};
+    T* dx = out<T>(kOut.dx);
     const bool done = WithStrips<N>(g_, [&]<int kSize, int kStride>() {
       const Strips<T, N, kSize, 1, kStride, MaskEpilogue<T, N>> strips{
           .channels = g.c,
@@ -189,7 +190,7 @@ class DepthwiseBackwardData : public CudaKernel {
     if (!done) {
       ForMatrix<N>(device_.stream, pixels(), g_.c, BackwardData<T, N>{g, dy, filter, dx, masked});
     }
-    if (float* db = out<float>(Indices::kDb)) {
+    if (float* db = out<float>(kOut.db)) {
       ColumnSums(device_.stream, ElementType(spec_), dx, pixels(), g_.c, db, memory_.workspace);
     }
   }
@@ -205,7 +206,7 @@ class DepthwiseBackwardFilter : public CudaKernel {
  public:
   DepthwiseBackwardFilter(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        g_(in_shape(0), out_shape(0), in_shape(1), spec.attributes_as<Conv2dAttributes>()) {
+        g_(in_shape(0), out_shape(0), in_shape(1), spec.attributes.as<Conv2dAttributes>()) {
     output_layouts_[0] = Layout::Filter();
     WithSums([&]<int kTaps, int kPacked>(int64_t pixels, int64_t columns, const auto&) {
       workspace_bytes_ = PartialSumsBytes<kTaps, kPacked>(pixels, columns);
@@ -255,8 +256,6 @@ class DepthwiseBackwardFilter : public CudaKernel {
 // Returns the number of which the size of a thread's pack of channels must be a divisor.
 int64_t Neighbors(const Shape& x, const Shape& y) { return x[1] == y[1] ? x[1] : 1; }
 
-}  // namespace
-
 std::unique_ptr<Kernel> MakeDepthwise(const OpSpec& spec, const Device& device) {
   return MakePacked<Depthwise>(spec, device,
                                Neighbors(spec.inputs[0].shape, spec.outputs[0].shape));
@@ -269,5 +268,35 @@ std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, const De
   return MakePacked<DepthwiseBackwardFilter>(spec, device,
                                              Neighbors(spec.inputs[0].shape, spec.inputs[1].shape));
 }
+
+bool IsDepthwise(const OpSpec& spec, const Shape& x) {
+  const int64_t groups = spec.attributes.as<Conv2dAttributes>().groups;
+  return groups == x[1] && groups > 1;
+}
+bool SupportsForward(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && IsDepthwise(spec, spec.inputs[0].shape);
+}
+bool SupportsBackwardData(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && IsDepthwise(spec, spec.outputs[0].shape);
+}
+bool SupportsBackwardFilter(const OpSpec& spec, const Device& device) {
+  return SupportsForward(spec, device) && !HasReluYInput(spec);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d, .make = MakeDepthwise, .supports = SupportsForward, .priority = 1},
+    {.kind = op::kConv2dBackwardData,
+     .make = MakeDepthwiseBackwardData,
+     .supports = SupportsBackwardData,
+     .priority = 1},
+    {.kind = op::kConv2dBackwardFilter,
+     .make = MakeDepthwiseBackwardFilter,
+     .supports = SupportsBackwardFilter,
+     .priority = 1},
+};
+
+}  // namespace
+
+KernelRows DepthwiseKernels() { return kRows; }
 
 }  // namespace carole::cuda

@@ -58,6 +58,8 @@ namespace carole::cuda {
 namespace image {
 namespace {
 
+constexpr auto kIn = kPosition<Conv2dInputs>;
+
 template <int kColumns>
 constexpr int kBlocksPerMultiprocessor = kColumns == 8 ? 3 : 4;
 
@@ -144,12 +146,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor<kColumns>)
 
 template <typename T>
 class Forward : public CudaKernel {
-  using Indices = Conv2dIndices;
-
  public:
   Forward(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device), c_(*ImageConvolution::Of(spec, device)) {
-    input_layouts_[Indices::kW] = Layout::Nhwc();
+    input_layouts_[kIn.w] = Layout::Nhwc();
   }
 
   void Run(const RunContext&) override {
@@ -158,9 +158,9 @@ class Forward : public CudaKernel {
       const int64_t blocks = NumBlocks(tiles, kBlocksPerMultiprocessor<kColumns>);
       Launch(device_.stream, MakeGrid(blocks, c_.filters, kColumns),
              ForwardKernel<T, kColumns, Size>, c_, tiles,
-             reinterpret_cast<const uint16_t*>(memory_.inputs[Indices::kX].data),
-             reinterpret_cast<const uint16_t*>(memory_.inputs[Indices::kW].data),
-             in<float>(Indices::kBias), out<T>(0), spec_.attributes_as<Conv2dAttributes>().relu);
+             reinterpret_cast<const uint16_t*>(memory_.inputs[kIn.x].data),
+             reinterpret_cast<const uint16_t*>(memory_.inputs[kIn.w].data), in<float>(kIn.bias),
+             out<T>(0), spec_.attributes.as<Conv2dAttributes>().relu);
     });
   }
 
@@ -196,8 +196,21 @@ std::optional<ImageConvolution> ImageConvolution::Of(const OpSpec& spec, const D
   return fits ? std::optional(c) : std::nullopt;
 }
 
-std::unique_ptr<Kernel> MakeImageConv2d(const OpSpec& spec, const Device& device) {
-  return image::MakeNarrow<image::Forward>(spec, device);
+namespace {
+
+bool Supports(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && ImageConvolution::Of(spec, device);
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d,
+     .make = image::MakeNarrow<image::Forward>,
+     .supports = Supports,
+     .priority = 1},
+};
+
+}  // namespace
+
+KernelRows ImageConvolutionKernels() { return kRows; }
 
 }  // namespace carole::cuda

@@ -45,10 +45,14 @@
 //   At most 2 * 132 blocks each leave 28 * 64 doubles: 3.8 MB in all.
 #include "src/backend/cuda/convolution/image_tiles.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
+#include "src/backend/ops/conv2d.h"
 
 namespace carole::cuda {
 namespace image {
 namespace {
+
+constexpr auto kIn = kPosition<FilterGradientInputs>;
+constexpr auto kOut = kPosition<FilterGradientOutputs>;
 
 template <int kColumns>
 constexpr int kBlocksPerMultiprocessor = kColumns == 8 ? 2 : 3;
@@ -204,12 +208,10 @@ struct WriteFilterGradient {
 
 template <typename T>
 class BackwardFilter : public CudaKernel {
-  using Indices = FilterGradientIndices;
-
  public:
   BackwardFilter(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device), c_(*ImageConvolution::Of(spec, device)), tiles_(c_) {
-    output_layouts_[Indices::kDw] = Layout::Nhwc();
+    output_layouts_[kOut.dw] = Layout::Nhwc();
     WithPatchSize(c_, [&]<int kColumns, typename>() {
       splits_ = NumBlocks(tiles_, kBlocksPerMultiprocessor<kColumns>);
     });
@@ -217,19 +219,19 @@ class BackwardFilter : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    const bool masks = IsPresent(spec_.inputs, Indices::kReluY);
+    const bool masks = IsPresent(spec_.inputs, kIn.relu_y);
     const FilterGradientTask task{
-        .x = reinterpret_cast<const uint16_t*>(memory_.inputs[Indices::kX].data),
-        .dy = memory_.inputs[Indices::kDy].data,
-        .relu_y = masks ? memory_.inputs[Indices::kReluY].data : nullptr,
+        .x = reinterpret_cast<const uint16_t*>(memory_.inputs[kIn.x].data),
+        .dy = memory_.inputs[kIn.dy].data,
+        .relu_y = masks ? memory_.inputs[kIn.relu_y].data : nullptr,
         .partial = {reinterpret_cast<double*>(memory_.workspace), splits_, sums()}};
     WithPatchSize(c_, [&]<int kColumns, typename Size>() {
       Launch(device_.stream, MakeGrid(splits_, c_.filters, kColumns),
              FilterGradientKernel<T, kColumns, Size>, c_, tiles_, task);
     });
-    AddParts<1>(device_.stream, task.partial,
-                WriteFilterGradient{out<float>(Indices::kDw), out<float>(Indices::kDb), c_.taps(),
-                                    c_.filters});
+    AddParts<1>(
+        device_.stream, task.partial,
+        WriteFilterGradient{out<float>(kOut.dw), out<float>(kOut.db), c_.taps(), c_.filters});
   }
 
  private:
@@ -243,8 +245,21 @@ class BackwardFilter : public CudaKernel {
 }  // namespace
 }  // namespace image
 
-std::unique_ptr<Kernel> MakeImageConv2dBackwardFilter(const OpSpec& spec, const Device& device) {
-  return image::MakeNarrow<image::BackwardFilter>(spec, device);
+namespace {
+
+bool Supports(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && ImageConvolution::Of(spec, device);
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2dBackwardFilter,
+     .make = image::MakeNarrow<image::BackwardFilter>,
+     .supports = Supports,
+     .priority = 2},
+};
+
+}  // namespace
+
+KernelRows ImageConvolutionBackwardKernels() { return kRows; }
 
 }  // namespace carole::cuda

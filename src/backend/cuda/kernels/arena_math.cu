@@ -5,6 +5,7 @@
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/device_memory.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/optimizers/optimizers.h"
 #include "src/backend/update_rules.h"
 #include "src/core/check.h"
 
@@ -76,24 +77,27 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) scalars->sums.weight_squares = sum;
 }
 
-// Sums of squares of an UpdateBlock.
+// Sums of squares of an UpdateBlock: of the weights, and of the gradients or directions.
 struct Squares {
-  double weights, gradients;
+  double weights, others;
 };
 
 struct RateTask {
   const float *weights, *gradients;
+  float* slots[kMaxSlots];
   const UpdateBlock* blocks;
   const Segment* blocks_of_segments;
-  double trust, weight_decay;
+  const bool* decays;  // of segments
   Squares* squares;
   double* rates;
 };
 
-// Computes the sums of squares of each UpdateBlock, with one block of threads for each.
-__global__ void __launch_bounds__(kThreads) BlockSquaresKernel(RateTask task) {
+// Computes the sums of squares of each UpdateBlock that is in a segment, with one block of threads
+// for each.
+__global__ void __launch_bounds__(kThreads)
+    BlockSquaresKernel(RateTask task, const StepScalars* scalars) {
   const UpdateBlock block = task.blocks[blockIdx.x];
-  if (block.segment < 0) return;
+  if (block.segment < 0 || !scalars->sums.is_finite) return;
   const Segment s = block.range;
   const double weights =
       BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.weights[i]); });
@@ -102,18 +106,41 @@ __global__ void __launch_bounds__(kThreads) BlockSquaresKernel(RateTask task) {
   if (threadIdx.x == 0) task.squares[blockIdx.x] = {weights, gradients};
 }
 
+// The same with the squares of Rule::Direction(), which updates the slots of all blocks.
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads)
+    DirectionKernel(RateTask task, OptimizerOptions options, const StepScalars* scalars) {
+  if (!scalars->sums.is_finite) return;
+  const UpdateBlock block = task.blocks[blockIdx.x];
+  const Segment s = block.range;
+  UpdateCoefficients now = scalars->now;
+  now.weight_decay = block.decays ? options.weight_decay : 0;
+  const Rule rule(now, options);
+  const float scale = static_cast<float>(scalars->scale);
+  const double weights =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.weights[i]); });
+  const double directions = BlockSum(s.begin, s.end, [&](int64_t i) {
+    return Square(update_rules::Direction(rule, task.weights[i], scale * task.gradients[i],
+                                          task.slots[0], task.slots[1], i));
+  });
+  if (threadIdx.x == 0) task.squares[blockIdx.x] = {weights, directions};
+}
+
 // Computes the learning rate of each segment, with one block of threads for each.
-__global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const StepScalars* scalars) {
+template <typename Optimizer>
+__global__ void __launch_bounds__(kThreads)
+    RatesKernel(RateTask task, OptimizerOptions options, const StepScalars* scalars) {
+  if (!scalars->sums.is_finite) return;
   const Segment s = task.blocks_of_segments[blockIdx.x];
   const double weight =
       BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].weights; });
-  const double gradient =
-      BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].gradients; });
+  const double other = BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].others; });
   if (threadIdx.x != 0) return;
+  const double scale = Optimizer::kTrustNorm == TrustNorm::kGradient ? scalars->scale : 1;
   task.rates[blockIdx.x] =
-      scalars->now.learning_rate * update_rules::TrustRatio(task.trust, task.weight_decay,
-                                                            scalars->now.epsilon, sqrt(weight),
-                                                            scalars->scale * sqrt(gradient));
+      scalars->now.learning_rate *
+      Optimizer::TrustRatio(options, task.decays[blockIdx.x] ? options.weight_decay : 0,
+                            sqrt(weight), scale * sqrt(other));
 }
 
 struct UpdateTask {
@@ -121,7 +148,6 @@ struct UpdateTask {
   const float* gradients;
   float* slots[kMaxSlots];
   const UpdateBlock* blocks;
-  double weight_decay;
   bool copies_are_bf16;  // else fp16
   const double* rates;   // learning rates of segments; null: all have that of the step
   double* squares;       // sums of squares of the weights of each block; null without weight decay
@@ -150,8 +176,8 @@ __device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, 
     for (int k = 0; k < N; ++k) {
       float& weight = weights[k];
       squares += Square(weight);
-      update_rules::Apply(rule, &weight, scale * gradients[k] + decay * weight, &slots[0][k],
-                          &slots[1][k], 0);
+      weight = update_rules::Apply(rule, weight, scale * gradients[k] + decay * weight,
+                                   &slots[0][k], &slots[1][k], 0);
     }
     Store(task.weights + i, weights);
     for (int s = 0; s < Rule::kSlots; ++s) Store(task.slots[s] + i, slots[s]);
@@ -167,17 +193,17 @@ __device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, 
 }
 
 // Updates all weights, with one block of threads for each UpdateBlock.
-template <typename Rule>
+template <typename Optimizer, typename Rule>
 __global__ void __launch_bounds__(kThreads)
-    UpdateKernel(UpdateTask task, const StepScalars* scalars) {
+    UpdateKernel(UpdateTask task, OptimizerOptions options, const StepScalars* scalars) {
   if (!scalars->sums.is_finite) return;
   const UpdateBlock block = task.blocks[blockIdx.x];
-  const bool regularized = block.segment >= 0;
   UpdateCoefficients now = scalars->now;
-  if (regularized && task.rates != nullptr) now.learning_rate = task.rates[block.segment];
-  const Rule rule(now);
+  now.weight_decay = block.decays ? options.weight_decay : 0;
+  if (block.segment >= 0 && task.rates != nullptr) now.learning_rate = task.rates[block.segment];
+  const Rule rule(now, options);
   const float scale = static_cast<float>(scalars->scale);
-  const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
+  const float decay = Optimizer::kDecaysWeights ? 0 : static_cast<float>(now.weight_decay);
   constexpr int kNeighbors = kPack<float>;
   const bool in_packs =
       (block.range.begin | block.range.end) % kNeighbors == 0 &&
@@ -185,7 +211,7 @@ __global__ void __launch_bounds__(kThreads)
   const double squares = in_packs ? UpdatePacks<kNeighbors>(task, block, rule, scale, decay)
                                   : UpdatePacks<1>(task, block, rule, scale, decay);
   if (threadIdx.x == 0 && task.squares != nullptr)
-    task.squares[blockIdx.x] = regularized ? squares : 0;
+    task.squares[blockIdx.x] = block.decays ? squares : 0;
 }
 
 // Writes parts (ranges, gridDim.x): each range is divided into gridDim.x parts, and the hash of a
@@ -218,15 +244,22 @@ std::vector<Segment> BlocksOfSegments(const std::vector<UpdateBlock>& blocks, si
 
 class CudaUpdater : public Updater {
  public:
-  CudaUpdater(const UpdateJob& job, const Device& device) : job_(job), device_(device) {
+  CudaUpdater(const UpdateJob& job, const Device& device)
+      : job_(job), options_(*job.options), device_(device) {
     CAROLE_CHECK(job.dtype == DType::kF32, "weights of {}", Name(job.dtype));
     const std::vector<UpdateBlock> blocks = CutIntoBlocks(job);
     num_blocks_ = blocks.size();
     blocks_ = CopyToDevice(blocks, device.stream);
     const size_t most_parts = num_blocks_ + 1;
     parts_ = AllocateDevice(most_parts * sizeof(double), device.stream);
-    if (has_rates()) {
-      const size_t segments = job.regularized.size();
+    VisitRule<float, update_rules::Build>(job.rule, [&]<typename Optimizer, typename Rule>() {
+      trust_norm_ = Optimizer::kTrustNorm;
+    });
+    if (trust_norm_ != TrustNorm::kNone) {
+      const size_t segments = job.segments.size();
+      std::vector<uint8_t> decays;
+      for (const VariableSegment& segment : job.segments) decays.push_back(segment.decays);
+      decays_ = CopyToDevice(decays, device.stream);
       blocks_of_segments_ = CopyToDevice(BlocksOfSegments(blocks, segments), device.stream);
       squares_ = AllocateDevice(num_blocks_ * sizeof(Squares), device.stream);
       rates_ = AllocateDevice(segments * sizeof(double), device.stream);
@@ -267,25 +300,8 @@ class CudaUpdater : public Updater {
       scalars->scale = scale * update_rules::GradientScale(
                                    clip_norm, scale * scale * scalars->sums.gradient_squares);
     });
-    if (has_rates()) ComputeRates();
-    const bool decays = job_.weight_decay != 0 && !job_.regularized.empty();
-    const UpdateTask task{
-        .weights = floats(job_.weights),
-        .gradients = gradients(),
-        .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
-        .blocks = blocks(),
-        .weight_decay = job_.weight_decay,
-        .copies_are_bf16 = !job_.copies.empty() && job_.copies[0].dtype == DType::kBF16,
-        .rates = has_rates() ? doubles(rates_) : nullptr,
-        .squares = decays ? doubles(parts_) : nullptr};
-    update_rules::Visit<float>(job_.rule, {}, [&](auto rule) {
-      Launch(device_.stream, dim3(GridSize(num_blocks_)), UpdateKernel<decltype(rule)>, task,
-             scalars);
-    });
-    if (decays) {
-      Launch(device_.stream, dim3(1), AddWeightsKernel, doubles(parts_),
-             static_cast<int64_t>(num_blocks_), scalars);
-    }
+    VisitRule<float, update_rules::Build>(
+        job_.rule, [&]<typename Optimizer, typename Rule>() { Apply<Optimizer, Rule>(); });
   }
 
   const UpdateSums* sums() const override { return &step_scalars()->sums; }
@@ -297,31 +313,78 @@ class CudaUpdater : public Updater {
   }
   const float* gradients() const { return reinterpret_cast<const float*>(job_.gradients); }
   const UpdateBlock* blocks() const { return reinterpret_cast<const UpdateBlock*>(blocks_.get()); }
-  bool has_rates() const { return job_.trust != 0 && !job_.regularized.empty(); }
   StepScalars* step_scalars() const { return reinterpret_cast<StepScalars*>(scalars_.get()); }
 
+  template <typename Optimizer, typename Rule>
+  void Apply() {
+    StepScalars* scalars = step_scalars();
+    if constexpr (Optimizer::kTrustNorm != TrustNorm::kNone) ComputeRates<Optimizer, Rule>();
+    const bool decays_in_loss =
+        !Optimizer::kDecaysWeights && options_.weight_decay != 0 && !job_.segments.empty();
+    const UpdateTask task{
+        .weights = floats(job_.weights),
+        .gradients = gradients(),
+        .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
+        .blocks = blocks(),
+        .copies_are_bf16 = !job_.copies.empty() && job_.copies[0].dtype == DType::kBF16,
+        .rates = trust_norm_ != TrustNorm::kNone ? doubles(rates_) : nullptr,
+        .squares = decays_in_loss ? doubles(parts_) : nullptr};
+    Launch(device_.stream, dim3(GridSize(num_blocks_)), UpdateKernel<Optimizer, Rule>, task,
+           options_, scalars);
+    if (decays_in_loss) {
+      Launch(device_.stream, dim3(1), AddWeightsKernel, doubles(parts_),
+             static_cast<int64_t>(num_blocks_), scalars);
+    }
+  }
+
+  template <typename Optimizer, typename Rule>
   void ComputeRates() {
     const RateTask task{
         .weights = floats(job_.weights),
         .gradients = gradients(),
+        .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
         .blocks = blocks(),
         .blocks_of_segments = reinterpret_cast<const Segment*>(blocks_of_segments_.get()),
-        .trust = job_.trust,
-        .weight_decay = job_.weight_decay,
+        .decays = reinterpret_cast<const bool*>(decays_.get()),
         .squares = reinterpret_cast<Squares*>(squares_.get()),
         .rates = doubles(rates_)};
-    Launch(device_.stream, dim3(GridSize(num_blocks_)), BlockSquaresKernel, task);
-    Launch(device_.stream, dim3(GridSize(job_.regularized.size())), RatesKernel, task,
-           step_scalars());
+    const dim3 num_blocks(GridSize(num_blocks_));
+    if constexpr (Optimizer::kTrustNorm == TrustNorm::kUpdate) {
+      Launch(device_.stream, num_blocks, DirectionKernel<Rule>, task, options_, step_scalars());
+    } else {
+      Launch(device_.stream, num_blocks, BlockSquaresKernel, task, step_scalars());
+    }
+    if (job_.segments.empty()) return;
+    Launch(device_.stream, dim3(GridSize(job_.segments.size())), RatesKernel<Optimizer>, task,
+           options_, step_scalars());
   }
 
   const UpdateJob job_;
+  const OptimizerOptions options_;
   const Device& device_;
+  TrustNorm trust_norm_ = TrustNorm::kNone;
   size_t num_blocks_ = 0;
   DeviceMemory blocks_, scalars_;
-  DeviceMemory parts_;                                 // parts of sums over the whole arena
-  DeviceMemory blocks_of_segments_, squares_, rates_;  // only if segments have learning rates
+  DeviceMemory parts_;  // parts of sums over the whole arena
+  // Only if there are trust ratios.
+  DeviceMemory blocks_of_segments_, decays_, squares_, rates_;
 };
+
+uint32_t* Words(std::byte* memory) { return reinterpret_cast<uint32_t*>(memory); }
+const uint32_t* Words(const std::byte* memory) { return reinterpret_cast<const uint32_t*>(memory); }
+int64_t NumWords(size_t bytes) { return static_cast<int64_t>(bytes / sizeof(uint32_t)); }
+
+void CheckIsFp32(DType dtype) {
+  CAROLE_CHECK(dtype == DType::kF32, "an arena of {} on a GPU", Name(dtype));
+}
+float* Floats(DType dtype, std::byte* memory) {
+  CheckIsFp32(dtype);
+  return reinterpret_cast<float*>(memory);
+}
+const float* Floats(DType dtype, const std::byte* memory) {
+  CheckIsFp32(dtype);
+  return reinterpret_cast<const float*>(memory);
+}
 
 class CudaArenaMath : public ArenaMath {
  public:
@@ -331,29 +394,40 @@ class CudaArenaMath : public ArenaMath {
     Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device_.stream),
           "cudaMemcpyAsync");
   }
-  void Swap(float* a, float* b, int64_t count) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      const float kept = a[i];
-      a[i] = b[i];
-      b[i] = kept;
+  void Swap(std::byte* a, std::byte* b, size_t bytes) const override {
+    uint32_t *x = Words(a), *y = Words(b);
+    ForEach(device_.stream, NumWords(bytes), [=] __device__(int64_t i) {
+      const uint32_t kept = x[i];
+      x[i] = y[i];
+      y[i] = kept;
     });
   }
-  void Add(float* to, const float* from, int64_t count) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] += from[i]; });
-  }
-  void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      if (!*flag) to[i] = from[i];
+  void CopyUnless(const bool* flag, std::byte* to, const std::byte* from,
+                  size_t bytes) const override {
+    uint32_t* const out = Words(to);
+    const uint32_t* const in = Words(from);
+    ForEach(device_.stream, NumWords(bytes), [=] __device__(int64_t i) {
+      if (!*flag) out[i] = in[i];
     });
   }
-  void UpdateAverage(const bool* flag, float* to, const float* from, int64_t count,
-                     float rest) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      if (*flag) to[i] = update_rules::MovingAverage(to[i], from[i], rest);
-    });
+  void Add(DType dtype, std::byte* to, const std::byte* from, int64_t count) const override {
+    float* const sum = Floats(dtype, to);
+    const float* const addend = Floats(dtype, from);
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { sum[i] += addend[i]; });
   }
-  void Scale(float* to, int64_t count, float factor) const override {
-    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] *= factor; });
+  void Scale(DType dtype, std::byte* to, int64_t count, double factor) const override {
+    float* const values = Floats(dtype, to);
+    const auto scale = static_cast<float>(factor);
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { values[i] *= scale; });
+  }
+  void UpdateAverage(const bool* flag, DType dtype, std::byte* to, const std::byte* from,
+                     int64_t count, double one_minus_decay) const override {
+    float* const average = Floats(dtype, to);
+    const float* const values = Floats(dtype, from);
+    const auto rest = static_cast<float>(one_minus_decay);
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      if (*flag) average[i] = update_rules::MovingAverage(average[i], values[i], rest);
+    });
   }
   std::vector<uint64_t> Hashes(const float* arena,
                                const std::vector<Segment>& ranges) const override {
@@ -376,12 +450,6 @@ class CudaArenaMath : public ArenaMath {
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<CudaUpdater>(job, device_);
   }
-  int device() const override {
-    int device = 0;
-    Check(cudaGetDevice(&device), "cudaGetDevice");
-    return device;
-  }
-  void* stream() const override { return device_.stream; }
 
  private:
   const Device& device_;

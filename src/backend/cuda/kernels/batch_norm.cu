@@ -1,4 +1,4 @@
-// Forward pass of batch normalization; op.h has the formulas.
+// Forward pass of batch normalization; src/backend/ops/batch_norm.h has the formulas.
 //
 // Why it is written with care. Batch normalization does little arithmetic, so it takes as long as
 // its reads and writes of device memory. In ResNet-50 (bf16, batch 256, H200) a model of bytes at
@@ -22,7 +22,7 @@
 //      some of them.
 // Inference has phase 3 only, with the moving statistics.
 //
-// Statistics over all ranks (--sync_batch_norm). Pivots differ between ranks, so each rank converts
+// Statistics over all ranks (sync_batch_norm). Pivots differ between ranks, so each rank converts
 // its sums to pivot 0: the sums of x and x^2, in doubles (PackForAllReduce). An all-reduce adds
 // them in stream order, and a small kernel computes the moments (UseGlobalMoments).
 //
@@ -54,7 +54,8 @@
 namespace carole::cuda {
 namespace {
 
-using Forward = BatchNormIndices;
+constexpr auto kForwardIn = kPosition<BatchNormInputs>;
+constexpr auto kForwardOut = kPosition<BatchNormOutputs>;
 
 // Sums of d and d^2 for ChannelSums(), with d = x - pivot.
 template <typename T, int N>
@@ -185,9 +186,9 @@ class BatchNorm : public CudaKernel {
  public:
   BatchNorm(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        a_(spec.attributes_as<BatchNormAttributes>()),
-        channels_(in_shape(Forward::kX)[1]),
-        valid_pixels_(in_shape(Forward::kX), device.run_context),
+        a_(spec.attributes.as<BatchNormAttributes>()),
+        channels_(in_shape(kForwardIn.x)[1]),
+        valid_pixels_(in_shape(kForwardIn.x), device.run_context),
         sums_bytes_(AlignUp(PartialSumsBytes<2, N>(valid_pixels_.all(), channels_))),
         all_reduce_buffer_bytes_(AlignUp(AllReduceBuffer::Bytes(channels_))) {
     workspace_bytes_ = sums_bytes_ + all_reduce_buffer_bytes_ + 2 * sizeof(float) * channels_;
@@ -196,20 +197,20 @@ class BatchNorm : public CudaKernel {
   void Run(const RunContext& context) override {
     const WriteMoments write{a_.epsilon,
                              a_.training ? 1 - a_.decay : 0,
-                             in<float>(Forward::kMovingMean),
-                             in<float>(Forward::kMovingVariance),
+                             in<float>(kForwardIn.moving_mean),
+                             in<float>(kForwardIn.moving_variance),
                              mean(),
                              rstd()};
     if (!a_.training) {
       UseMovingMoments(write);
     } else if (context.sum_over_ranks) {
-      Sum(PackForAllReduce<T>{valid_pixels_, in<T>(Forward::kX), all_reduce_buffer()});
+      Sum(PackForAllReduce<T>{valid_pixels_, in<T>(kForwardIn.x), all_reduce_buffer()});
       all_reduce_buffer().SumOverRanks(context);
       UseGlobalMoments(write);
     } else {
-      Sum(FinishLocal<T>{valid_pixels_, in<T>(Forward::kX), write});
+      Sum(FinishLocal<T>{valid_pixels_, in<T>(kForwardIn.x), write});
     }
-    in<T>(Forward::kResidual) != nullptr ? Apply<true>() : Apply<false>();
+    in<T>(kForwardIn.residual) != nullptr ? Apply<true>() : Apply<false>();
   }
 
   // Public: nvcc requires this of functions that contain a device lambda.
@@ -228,19 +229,19 @@ class BatchNorm : public CudaKernel {
   template <typename Finish>
   void Sum(Finish finish) const {
     ChannelSums<2, N>(device_.stream, valid_pixels_.all(), channels_, memory_.workspace,
-                      StatisticsSums<T, N>{valid_pixels_, channels_, in<T>(Forward::kX)}, finish);
+                      StatisticsSums<T, N>{valid_pixels_, channels_, in<T>(kForwardIn.x)}, finish);
   }
   template <bool kResidual>
   void Apply() const {
     ForMatrix<N>(device_.stream, valid_pixels_.all(), channels_,
                  ApplyForward<T, N, kResidual>{
-                     {mean(), rstd(), in<float>(Forward::kGamma), in<float>(Forward::kBeta)},
+                     {mean(), rstd(), in<float>(kForwardIn.gamma), in<float>(kForwardIn.beta)},
                      valid_pixels_,
                      channels_,
-                     in<T>(Forward::kX),
-                     in<T>(Forward::kResidual),
-                     out<T>(Forward::kY),
-                     {out<uint8_t>(Forward::kReluBitmask)},
+                     in<T>(kForwardIn.x),
+                     in<T>(kForwardIn.residual),
+                     out<T>(kForwardOut.y),
+                     {out<uint8_t>(kForwardOut.relu_bitmask)},
                      Relu(a_)});
   }
   AllReduceBuffer all_reduce_buffer() const {
@@ -248,11 +249,11 @@ class BatchNorm : public CudaKernel {
   }
   // The outputs mean and rstd, or memory in the workspace if the operation does not have them.
   float* mean() const {
-    float* wanted = out<float>(Forward::kMean);
+    float* wanted = out<float>(kForwardOut.mean);
     return wanted != nullptr ? wanted : workspace_statistics();
   }
   float* rstd() const {
-    float* wanted = out<float>(Forward::kRstd);
+    float* wanted = out<float>(kForwardOut.rstd);
     return wanted != nullptr ? wanted : workspace_statistics() + channels_;
   }
   float* workspace_statistics() const {
@@ -265,10 +266,16 @@ class BatchNorm : public CudaKernel {
   const size_t sums_bytes_, all_reduce_buffer_bytes_;
 };
 
+std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, const Device& device) {
+  return MakePacked<BatchNorm>(spec, device, spec.inputs[kForwardIn.x].shape[1]);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kBatchNorm, .make = MakeBatchNorm},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, const Device& device) {
-  return MakePacked<BatchNorm>(spec, device, spec.inputs[Forward::kX].shape[1]);
-}
+KernelRows BatchNormKernels() { return kRows; }
 
 }  // namespace carole::cuda

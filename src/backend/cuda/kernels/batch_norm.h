@@ -1,11 +1,14 @@
 // Types that the forward and backward kernels of batch normalization share. Private to
-// src/backend/cuda. op.h has the formulas; batch_norm.cu explains the passes.
+// src/backend/cuda. src/backend/ops/batch_norm.h has the formulas; batch_norm.cu explains the
+// passes.
 #pragma once
 
 #include <type_traits>
 
 #include "src/backend/cuda/kernels/channel_sums.h"
 #include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/relu.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::cuda {

@@ -1,5 +1,6 @@
-// Backward pass of batch normalization; op.h has the formulas. batch_norm.cu explains the data
-// layout, the valid pixels and why the speed of memory is all that counts.
+// Backward pass of batch normalization; src/backend/ops/batch_norm.h has the formulas.
+// batch_norm.cu explains the data layout, the valid pixels and why the speed of memory is all that
+// counts.
 //
 // The results are, with g = dy [+ dy2], set to 0 where the ReLU did not pass:
 //   dbeta = sum g;
@@ -12,7 +13,8 @@
 // The phases:
 //   1. Sums. ChannelSums() sums g and g * (x - mean) of each channel. If there is an output
 //      dresidual, this pass also writes g there.
-//   2. For each channel: dgamma, dbeta, shift and slope (WriteGradients). With --sync_batch_norm,
+//   2. For each channel: dgamma, dbeta, shift and slope (WriteGradients). With synchronized batch
+//   norm,
 //      dgamma and dbeta are the sums of this rank, and an all-reduce of the sums comes before shift
 //      and slope, which are those of all ranks.
 //   3. Apply. ForMatrix() computes dx of all pixels, from the last one to the first, for the cache.
@@ -49,7 +51,8 @@
 namespace carole::cuda {
 namespace {
 
-using Backward = BatchNormBackwardIndices;
+constexpr auto kBackIn = kPosition<BatchNormBackwardInputs>;
+constexpr auto kBackOut = kPosition<BatchNormBackwardOutputs>;
 
 // The inputs in addition to dy and x for which a kernel is compiled: none; dy2, addend and
 // ReluBitmask; dy2, addend and y. More operands take registers, and leave fewer reads in flight.
@@ -281,31 +284,31 @@ class BatchNormBackward : public CudaKernel {
  public:
   BatchNormBackward(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        relu_(spec.attributes_as<BatchNormAttributes>()),
-        dy_begin_(spec.attributes_as<BatchNormAttributes>().dy_begin),
-        channels_(in_shape(Backward::kX)[1]),
-        valid_pixels_(in_shape(Backward::kX), device.run_context),
+        relu_(spec.attributes.as<BatchNormAttributes>()),
+        dy_begin_(spec.attributes.as<BatchNormAttributes>().dy_begin),
+        channels_(in_shape(kBackIn.x)[1]),
+        valid_pixels_(in_shape(kBackIn.x), device.run_context),
         sums_bytes_(AlignUp(PartialSumsBytes<2, N>(valid_pixels_.all(), channels_))),
         all_reduce_buffer_bytes_(AlignUp(AllReduceBuffer::Bytes(channels_))) {
     workspace_bytes_ = sums_bytes_ + all_reduce_buffer_bytes_ + 2 * sizeof(float) * channels_;
   }
 
   void Run(const RunContext& context) override {
-    const float* rstd = in<float>(Backward::kRstd);
+    const float* rstd = in<float>(kBackIn.rstd);
     const GradientInputs<T, N> g{
-        {in<float>(Backward::kMean), rstd, in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
+        {in<float>(kBackIn.mean), rstd, in<float>(kBackIn.gamma), in<float>(kBackIn.beta)},
         valid_pixels_,
         channels_,
-        in_shape(Backward::kDy)[1],
-        in<T>(Backward::kDy) + dy_begin_,
-        in<T>(Backward::kDy2),
-        in<T>(Backward::kX),
-        in<T>(Backward::kY),
-        {in<uint8_t>(Backward::kReluBitmask)},
-        out<T>(Backward::kDresidual),
+        in_shape(kBackIn.dy)[1],
+        in<T>(kBackIn.dy) + dy_begin_,
+        in<T>(kBackIn.dy2),
+        in<T>(kBackIn.x),
+        in<T>(kBackIn.y),
+        {in<uint8_t>(kBackIn.relu_bitmask)},
+        out<T>(kBackOut.dresidual),
         relu_};
     const WriteGradients write{
-        valid_pixels_, rstd,   out<float>(Backward::kDgamma), out<float>(Backward::kDbeta),
+        valid_pixels_, rstd,   out<float>(kBackOut.dgamma), out<float>(kBackOut.dbeta),
         shift(),       slope()};
     if (context.sum_over_ranks) {
       const AllReduceBuffer all_reduce_buffer{
@@ -343,8 +346,8 @@ class BatchNormBackward : public CudaKernel {
     });
   }
   void Apply(const GradientInputs<T, N>& g) const {
-    const T* addend = in<T>(Backward::kAddend);
-    T* dx = out<T>(Backward::kDx);
+    const T* addend = in<T>(kBackIn.addend);
+    T* dx = out<T>(kBackOut.dx);
     const ExtraInputs extra_inputs = addend != nullptr && g.extra_inputs() == ExtraInputs::kNone
                                          ? ExtraInputs::kDy2AndBitmask
                                          : g.extra_inputs();
@@ -364,10 +367,20 @@ class BatchNormBackward : public CudaKernel {
   const size_t sums_bytes_, all_reduce_buffer_bytes_;
 };
 
-}  // namespace
+bool IsTraining(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && spec.attributes.as<BatchNormAttributes>().training;
+}
 
 std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, const Device& device) {
-  return MakePacked<BatchNormBackward>(spec, device, spec.inputs[Backward::kX].shape[1]);
+  return MakePacked<BatchNormBackward>(spec, device, spec.inputs[kBackIn.x].shape[1]);
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kBatchNormBackward, .make = MakeBatchNormBackward, .supports = IsTraining},
+};
+
+}  // namespace
+
+KernelRows BatchNormBackwardKernels() { return kRows; }
 
 }  // namespace carole::cuda

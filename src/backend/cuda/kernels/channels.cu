@@ -4,6 +4,9 @@
 
 #include "src/backend/cuda/kernels/channel_sums.h"
 #include "src/backend/cuda/kernels/copy.h"
+#include "src/backend/ops/concat.h"
+#include "src/backend/ops/pad2d.h"
+#include "src/backend/ops/scale_channels.h"
 
 namespace carole::cuda {
 namespace {
@@ -70,7 +73,7 @@ class Slice : public ChannelCopy {
   using ChannelCopy::ChannelCopy;
 
   void Run(const RunContext&) override {
-    Copy(0, spec_.attributes_as<SliceAttributes>().begin, 0, out_shape(0)[1]);
+    Copy(0, spec_.attributes.as<SliceAttributes>().begin, 0, out_shape(0)[1]);
   }
 };
 
@@ -123,7 +126,7 @@ class Pad2d : public CudaKernel {
 
   void Run(const RunContext&) override {
     Pad(device_.stream, ElementType(spec_), memory_.inputs[0].data, in_shape(0),
-        spec_.attributes_as<Pad2dAttributes>().padding, memory_.outputs[0].data, out_shape(0));
+        spec_.attributes.as<Pad2dAttributes>().padding, memory_.outputs[0].data, out_shape(0));
   }
 };
 
@@ -244,19 +247,25 @@ void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
   });
 }
 
-std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, const Device& device) {
-  if (spec.kind == OpKind::kConcat) return std::make_unique<Concat>(spec, device);
-  return std::make_unique<Slice>(spec, device);
-}
-
-std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Pad2d>(spec, device);
-}
+namespace {
 
 std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, const Device& device) {
-  const int64_t channels = spec.inputs[0].shape[1];
-  if (spec.kind == OpKind::kScaleChannels) return MakePacked<ScaleChannels>(spec, device, channels);
-  return MakePacked<ScaleChannelsBackward>(spec, device, channels);
+  return MakePacked<ScaleChannels>(spec, device, spec.inputs[0].shape[1]);
 }
+std::unique_ptr<Kernel> MakeScaleChannelsBackward(const OpSpec& spec, const Device& device) {
+  return MakePacked<ScaleChannelsBackward>(spec, device, spec.inputs[0].shape[1]);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConcat, .make = Make<Concat>},
+    {.kind = op::kSlice, .make = Make<Slice>},
+    {.kind = op::kPad2d, .make = Make<Pad2d>},
+    {.kind = op::kScaleChannels, .make = MakeScaleChannels},
+    {.kind = op::kScaleChannelsBackward, .make = MakeScaleChannelsBackward},
+};
+
+}  // namespace
+
+KernelRows ChannelsKernels() { return kRows; }
 
 }  // namespace carole::cuda

@@ -3,7 +3,8 @@
 // memory.
 #pragma once
 
-#include "src/backend/op.h"
+#include "src/backend/ops/op.h"
+#include "src/backend/ops/window.h"
 
 struct CUstream_st;
 

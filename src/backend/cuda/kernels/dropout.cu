@@ -2,6 +2,7 @@
 // is a function of the seed, the step and the first sample, which lie in device memory.
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/dropout.h"
 #include "src/core/rng.h"
 
 namespace carole::cuda {
@@ -60,16 +61,23 @@ class Dropout : public CudaKernel {
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
   void Run(const RunContext&) override {
-    const Mask mask{device_.run_context, spec_.attributes_as<DropoutAttributes>(),
+    const Mask mask{device_.run_context, spec_.attributes.as<DropoutAttributes>(),
                     in_shape(0).size() / in_shape(0)[0]};
     ForEach(device_.stream, in_shape(0).size() / N, Drop<T, N>{in<T>(0), out<T>(0), mask});
   }
 };
 
-}  // namespace
-
 std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, const Device& device) {
   return MakePacked<Dropout>(spec, device, spec.inputs[0].shape.size());
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kDropout, .make = MakeDropout},
+    {.kind = op::kDropoutBackward, .make = MakeDropout},
+};
+
+}  // namespace
+
+KernelRows DropoutKernels() { return kRows; }
 
 }  // namespace carole::cuda

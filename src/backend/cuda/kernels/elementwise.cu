@@ -1,14 +1,18 @@
 // Elementwise operations: activations, sums, scaling, and the normalization of pixels.
 #include "src/backend/cuda/kernels/bias.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
-#include "src/backend/cuda/kernels/element.h"
+#include "src/backend/cuda/kernels/map.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/normalize.h"
+#include "src/backend/ops/relu.h"
 
 namespace carole::cuda {
 namespace {
 
 float Top(const OpSpec& spec) {
-  return static_cast<float>(ReluUpperBound(spec.attributes_as<ReluAttributes>().ceiling));
+  return static_cast<float>(ReluUpperBound(spec.attributes.as<ReluAttributes>().ceiling));
 }
 
 struct Relu {
@@ -48,46 +52,6 @@ struct Scale {
 struct ScaledAdd {
   float factor;
   __device__ float operator()(float a, float b) const { return a + factor * b; }
-};
-
-// y[i] = f(a[i], b[i]). A function of one operand gets it twice.
-template <typename T, int N, typename F>
-struct Map {
-  static constexpr int kReadsInFlight = 4;
-  const T *a, *b;
-  T* y;
-  F f;
-
-  struct Packs {
-    Pack<T, N> a, b;
-  };
-  __device__ Packs Read(int64_t pack) const {
-    Packs packs{ReadPack<N>(a + pack * N), {}};
-    packs.b = b == a ? packs.a : ReadPack<N>(b + pack * N);
-    return packs;
-  }
-  __device__ void Write(int64_t pack, const Packs& read) const {
-    Floats<N> left = ToFloats(read.a);
-    const Floats<N> right = ToFloats(read.b);
-    for (int i = 0; i < N; ++i) left[i] = f(left[i], right[i]);
-    Store<N>(y + pack * N, left);
-  }
-};
-
-template <typename T, int N, typename F>
-class Elementwise : public CudaKernel {
- public:
-  Elementwise(const OpSpec& spec, const Device& device, F f) : CudaKernel(spec, device), f_(f) {}
-  int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
-
-  void Run(const RunContext&) override {
-    const T* a = in<T>(0);
-    const T* b = spec_.inputs.size() > 1 ? in<T>(1) : a;
-    ForEach(device_.stream, in_shape(0).size() / N, Map<T, N, F>{a, b, out<T>(0), f_});
-  }
-
- private:
-  const F f_;
 };
 
 // Masks the rows of a matrix by y of a ReLU, and sums them, for ChannelSums().
@@ -131,26 +95,18 @@ class ReluBackwardAndSums : public CudaKernel {
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
   void Run(const RunContext&) override {
-    matrix_.dy = in<T>(ReluBackwardIndices::kDy);
-    matrix_.y = in<T>(ReluBackwardIndices::kY);
-    matrix_.dx = out<T>(ReluBackwardIndices::kDx);
+    matrix_.dy = in<T>(kPosition<ReluBackwardInputs>.dy);
+    matrix_.y = in<T>(kPosition<ReluBackwardInputs>.y);
+    matrix_.dx = out<T>(kPosition<ReluBackwardOutputs>.dx);
     ChannelSums<1, N>(device_.stream, matrix_.rows, channels(), memory_.workspace, matrix_,
-                      WriteSum<float>{out<float>(ReluBackwardIndices::kDb)});
+                      WriteSum<float>{out<float>(kPosition<ReluBackwardOutputs>.db)});
   }
 
  private:
-  int64_t channels() const { return out_shape(ReluBackwardIndices::kDb)[0]; }
+  int64_t channels() const { return out_shape(kPosition<ReluBackwardOutputs>.db)[0]; }
 
   MaskedRows<T, N> matrix_;
 };
-
-template <typename F>
-std::unique_ptr<Kernel> Make(const OpSpec& spec, const Device& device, F f) {
-  return WithPacks(ElementType(spec), spec.inputs[0].shape.size(),
-                   [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
-                     return std::make_unique<Elementwise<T, N, F>>(spec, device, f);
-                   });
-}
 
 constexpr int kManyOperands = 8;
 
@@ -247,49 +203,62 @@ class Normalize : public CudaKernel {
   void Run(const RunContext&) override {
     ForEach(device_.stream, in_shape(0).size() / N,
             NormalizePixels<T, N>{in<uint8_t>(0), out<T>(0), in_shape(0)[1],
-                                  spec_.attributes_as<NormalizeAttributes>()});
+                                  spec_.attributes.as<NormalizeAttributes>()});
   }
 };
 
 float Factor(const OpSpec& spec) {
-  return static_cast<float>(spec.attributes_as<ScaleAttributes>().factor);
+  return static_cast<float>(spec.attributes.as<ScaleAttributes>().factor);
 }
 
+std::unique_ptr<Kernel> MakeRelu(const OpSpec& spec, const Device& device) {
+  return MakeMap(spec, device, Relu{Top(spec)});
+}
+std::unique_ptr<Kernel> MakeReluBackward(const OpSpec& spec, const Device& device) {
+  if (IsPresent(spec.outputs, kPosition<ReluBackwardOutputs>.db))
+    return MakePacked<ReluBackwardAndSums>(spec, device, spec.inputs[0].shape[1]);
+  return MakeMap(spec, device, ReluBackward{Top(spec)});
+}
 template <typename F>
-std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, const Device& device) {
-  const auto& a = spec.attributes_as<HardActivationAttributes>();
-  return Make(spec, device, F{.swish = a.swish, .factor = static_cast<float>(a.factor())});
+std::unique_ptr<Kernel> MakeHardActivation(const OpSpec& spec, const Device& device) {
+  const auto& a = spec.attributes.as<HardActivationAttributes>();
+  return MakeMap(spec, device, F{.swish = a.swish, .factor = static_cast<float>(a.factor())});
+}
+std::unique_ptr<Kernel> MakeScale(const OpSpec& spec, const Device& device) {
+  return MakeMap(spec, device, Scale{Factor(spec)});
+}
+std::unique_ptr<Kernel> MakeScaledAdd(const OpSpec& spec, const Device& device) {
+  return MakeMap(spec, device, ScaledAdd{Factor(spec)});
+}
+std::unique_ptr<Kernel> MakeAdd(const OpSpec& spec, const Device& device) {
+  return MakePacked<Add>(spec, device, spec.inputs[0].shape.size());
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device) {
-  switch (spec.kind) {
-    case OpKind::kRelu:
-      return Make(spec, device, Relu{Top(spec)});
-    case OpKind::kReluBackward:
-      if (IsPresent(spec.outputs, ReluBackwardIndices::kDb))
-        return MakePacked<ReluBackwardAndSums>(spec, device, spec.inputs[0].shape[1]);
-      return Make(spec, device, ReluBackward{Top(spec)});
-    case OpKind::kHardActivation:
-      return MakeActivation<HardActivation>(spec, device);
-    case OpKind::kHardActivationBackward:
-      return MakeActivation<HardActivationBackward>(spec, device);
-    case OpKind::kScale:
-      return Make(spec, device, Scale{Factor(spec)});
-    case OpKind::kScaledAdd:
-      return Make(spec, device, ScaledAdd{Factor(spec)});
-    default:
-      return MakePacked<Add>(spec, device, spec.inputs[0].shape.size());
-  }
+bool SupportsNormalize(const OpSpec& spec, const Device&) {
+  const DType to = spec.outputs[0].dtype;
+  return spec.inputs[0].dtype == DType::kU8 && (to == DType::kF32 || IsNarrow(to));
 }
-
 std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) {
   return WithPacks(spec.outputs[0].dtype, spec.inputs[0].shape.size(),
                    [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
                      return std::make_unique<Normalize<T, N>>(spec, device);
                    });
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kRelu, .make = MakeRelu},
+    {.kind = op::kReluBackward, .make = MakeReluBackward},
+    {.kind = op::kHardActivation, .make = MakeHardActivation<HardActivation>},
+    {.kind = op::kHardActivationBackward, .make = MakeHardActivation<HardActivationBackward>},
+    {.kind = op::kAdd, .make = MakeAdd},
+    {.kind = op::kScaledAdd, .make = MakeScaledAdd},
+    {.kind = op::kScale, .make = MakeScale},
+    {.kind = op::kNormalize, .make = MakeNormalize, .supports = SupportsNormalize},
+};
+
+}  // namespace
+
+KernelRows ElementwiseKernels() { return kRows; }
 
 void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t rows,
                   int64_t columns, float* db, std::byte* workspace) {

@@ -1,6 +1,8 @@
 // Fully connected layers by cuBLASLt: x (N,C), w stored as (C,K), y (N,K). They multiply in the
 // type of x and sum in fp32. Matrices of cuBLASLt are column-major, so it sees each of ours
 // transposed: y^T (K,N) = w^T (K,C) x^T (C,N).
+#include "src/backend/ops/linear.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -10,11 +12,15 @@
 #include "src/backend/cuda/kernels/bias.h"
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/scratch.h"
+#include "src/backend/ops/conv2d.h"
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::cuda {
 namespace {
+
+constexpr auto kIn = kPosition<FilterGradientInputs>;
+constexpr auto kOut = kPosition<FilterGradientOutputs>;
 
 void Check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -170,7 +176,7 @@ class Linear : public Matmul {
     const float* bias = in<float>(2);
     if (bias == nullptr || AddsBias(spec_)) return;
     AddBiasRelu(device_.stream, spec_.outputs[0].dtype, memory_.outputs[0].data, bias, nullptr,
-                out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<LinearAttributes>().relu);
+                out_shape(0)[0], out_shape(0)[1], spec_.attributes.as<LinearAttributes>().relu);
   }
 
  private:
@@ -180,7 +186,7 @@ class Linear : public Matmul {
     return IsPresent(spec.inputs, 2) && spec.outputs[0].dtype == DType::kF32;
   }
   static cublasLtEpilogue_t Epilogue(const OpSpec& spec) {
-    const bool relu = spec.attributes_as<LinearAttributes>().relu;
+    const bool relu = spec.attributes.as<LinearAttributes>().relu;
     if (AddsBias(spec)) return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
     return relu && !IsPresent(spec.inputs, 2) ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
   }
@@ -202,7 +208,7 @@ class MatmulToFp32 : public Matmul {
   void Run(const RunContext&) override {
     Multiply(1, 0);
     AddBiasRelu(device_.stream, DType::kF32, memory_.outputs[0].data, in<float>(2), nullptr,
-                out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
+                out_shape(0)[0], out_shape(0)[1], spec_.attributes.as<Conv2dAttributes>().relu);
   }
 };
 
@@ -222,12 +228,11 @@ class LinearBackwardData : public Matmul {
 };
 
 // Gradient of a matrix of filters.
-//   first = kDy    filters lie (C,K) in memory:  dw^T (K,C) = dy^T (K,N) x (N,C)
-//   first = kX     filters lie (K,C), as those of convolutions do:  dw^T (C,K) = x^T (C,N) dy (N,K)
-template <FilterGradientIndices::Input first>
+//   first = dy    filters lie (C,K) in memory:  dw^T (K,C) = dy^T (K,N) x (N,C)
+//   first = x      filters lie (K,C), as those of convolutions do:  dw^T (C,K) = x^T (C,N) dy (N,K)
+template <int first>
 class MatrixBackwardFilter : public Matmul {
-  using Indices = FilterGradientIndices;
-  static constexpr auto kSecond = first == Indices::kX ? Indices::kDy : Indices::kX;
+  static constexpr int kSecond = first == kIn.x ? kIn.dy : kIn.x;
 
  public:
   MatrixBackwardFilter(const OpSpec& spec, const Device& device)
@@ -236,8 +241,8 @@ class MatrixBackwardFilter : public Matmul {
                 .m = Columns(spec.inputs[first].shape),
                 .n = Columns(spec.inputs[kSecond].shape),
                 .inner = spec.inputs[first].shape[0]}) {
-    output_layouts_[Indices::kDw] = first == Indices::kX ? Layout::Nhwc() : Layout::Filter();
-    if (IsPresent(spec.outputs, Indices::kDb)) {
+    output_layouts_[kOut.dw] = first == kIn.x ? Layout::Nhwc() : Layout::Filter();
+    if (IsPresent(spec.outputs, kOut.db)) {
       workspace_bytes_ = std::max(workspace_bytes_,
                                   ColumnSumsBytes(ElementType(spec), dy_shape()[0], dy_shape()[1]));
     }
@@ -245,33 +250,37 @@ class MatrixBackwardFilter : public Matmul {
 
   void Run(const RunContext&) override {
     Multiply(first, kSecond);
-    if (float* db = out<float>(Indices::kDb)) {
-      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[Indices::kDy].data,
-                 dy_shape()[0], dy_shape()[1], db, memory_.workspace);
+    if (float* db = out<float>(kOut.db)) {
+      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[kIn.dy].data, dy_shape()[0],
+                 dy_shape()[1], db, memory_.workspace);
     }
   }
 
  private:
   static int64_t Columns(const Shape& matrix) { return matrix.size() / matrix[0]; }
-  const Shape& dy_shape() const { return in_shape(Indices::kDy); }
+  const Shape& dy_shape() const { return in_shape(kIn.dy); }
+};
+
+bool IsMatmul(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && IsMatmulToFp32(spec);
+}
+bool IsMatmulBackwardFilter(const OpSpec& spec, const Device& device) {
+  return SupportsTypes(spec, device) && IsMatmulBackwardFilterToFp32(spec) && !HasReluYInput(spec);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kLinear, .make = Make<Linear>},
+    {.kind = op::kLinearBackwardData, .make = Make<LinearBackwardData>},
+    {.kind = op::kLinearBackwardFilter, .make = Make<MatrixBackwardFilter<kIn.dy>>},
+    {.kind = op::kConv2d, .make = Make<MatmulToFp32>, .supports = IsMatmul, .priority = 2},
+    {.kind = op::kConv2dBackwardFilter,
+     .make = Make<MatrixBackwardFilter<kIn.x>>,
+     .supports = IsMatmulBackwardFilter,
+     .priority = 1},
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Linear>(spec, device);
-}
-std::unique_ptr<Kernel> MakeMatmulToFp32(const OpSpec& spec, const Device& device) {
-  return std::make_unique<MatmulToFp32>(spec, device);
-}
-std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, const Device& device) {
-  return std::make_unique<LinearBackwardData>(spec, device);
-}
-std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, const Device& device) {
-  return std::make_unique<MatrixBackwardFilter<FilterGradientIndices::kDy>>(spec, device);
-}
-std::unique_ptr<Kernel> MakeMatmulBackwardFilterToFp32(const OpSpec& spec, const Device& device) {
-  return std::make_unique<MatrixBackwardFilter<FilterGradientIndices::kX>>(spec, device);
-}
+KernelRows LinearKernels() { return kRows; }
 
 }  // namespace carole::cuda

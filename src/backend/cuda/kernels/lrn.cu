@@ -4,6 +4,7 @@
 //   dx_c = dy_c s_c^-beta - 2 alpha beta x_c sum_{|j-c| <= radius} dy_j x_j s_j^(-beta-1)
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/lrn.h"
 
 namespace carole::cuda {
 namespace {
@@ -87,7 +88,7 @@ struct LrnBackward {
 class LrnKernel : public CudaKernel {
  public:
   LrnKernel(const OpSpec& spec, const Device& device)
-      : CudaKernel(spec, device), n_(spec.attributes_as<LrnAttributes>(), in_shape(0)[1]) {}
+      : CudaKernel(spec, device), n_(spec.attributes.as<LrnAttributes>(), in_shape(0)[1]) {}
 
  protected:
   int64_t pixels() const { return in_shape(0).size() / n_.channels; }
@@ -122,13 +123,13 @@ class LrnGradient : public LrnKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kLrn, .make = MakeTyped<Lrn>},
+    {.kind = op::kLrnBackward, .make = MakeTyped<LrnGradient>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, const Device& device) {
-  return MakeTyped<Lrn>(spec, device);
-}
-std::unique_ptr<Kernel> MakeLrnBackward(const OpSpec& spec, const Device& device) {
-  return MakeTyped<LrnGradient>(spec, device);
-}
+KernelRows LrnKernels() { return kRows; }
 
 }  // namespace carole::cuda

@@ -5,6 +5,7 @@
 
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/pool2d.h"
 #include "src/core/check.h"
 
 namespace carole::cuda {
@@ -294,7 +295,7 @@ class Pool2d : public CudaKernel {
   using CudaKernel::CudaKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<Pool2dAttributes>();
+    const auto& a = spec_.attributes.as<Pool2dAttributes>();
     const Geometry g(in_shape(0), out_shape(0), a);
     const auto pool = [&](auto f) {
       ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels, f);
@@ -315,7 +316,7 @@ class Pool2dBackward : public CudaKernel {
   using CudaKernel::CudaKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<Pool2dAttributes>();
+    const auto& a = spec_.attributes.as<Pool2dAttributes>();
     WithWindow(a, [&]<typename ArgmaxIndex, int kWindow, int kStride>() {
       const bool finds_maxima = a.mode == Pool2dAttributes::Mode::kMax && kWindow != 1;
       finds_maxima ? Pool<ArgmaxIndex, kWindow, kStride>() : Pool<void, kWindow, kStride>();
@@ -325,7 +326,7 @@ class Pool2dBackward : public CudaKernel {
  private:
   template <typename ArgmaxIndex, int kWindow, int kStride>
   void Pool() {
-    const Geometry g(out_shape(0), in_shape(0), spec_.attributes_as<Pool2dAttributes>());
+    const Geometry g(out_shape(0), in_shape(0), spec_.attributes.as<Pool2dAttributes>());
     const ArgmaxIndex* argmax = nullptr;
     if constexpr (!std::is_void_v<ArgmaxIndex>)
       argmax = reinterpret_cast<const ArgmaxIndex*>(in<int32_t>(1));
@@ -341,13 +342,20 @@ class Pool2dBackward : public CudaKernel {
   }
 };
 
-}  // namespace
-
 std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, const Device& device) {
   return MakePacked<Pool2d>(spec, device, spec.inputs[0].shape[1]);
 }
 std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, const Device& device) {
   return MakePacked<Pool2dBackward>(spec, device, spec.inputs[0].shape[1]);
 }
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kPool2d, .make = MakePool2d},
+    {.kind = op::kPool2dBackward, .make = MakePool2dBackward},
+};
+
+}  // namespace
+
+KernelRows Pool2dKernels() { return kRows; }
 
 }  // namespace carole::cuda

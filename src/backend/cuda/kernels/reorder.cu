@@ -7,6 +7,7 @@
 #include "src/backend/cuda/kernels/element.h"
 #include "src/backend/cuda/runtime/device_memory.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/copies.h"
 
 namespace carole::cuda {
 namespace {
@@ -174,6 +175,42 @@ std::unique_ptr<Kernel> MakeCast(const OpSpec& spec, const Device& device) {
   return std::make_unique<K<float, __half>>(spec, device);
 }
 
+std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, const Device& device) {
+  if (spec.inputs[0].dtype != spec.outputs[0].dtype) return MakeCast<Reorder>(spec, device);
+  switch (SizeOf(spec.inputs[0].dtype)) {
+    case 8:
+      return std::make_unique<Reorder<uint64_t, uint64_t>>(spec, device);
+    case 4:
+      return std::make_unique<Reorder<uint32_t, uint32_t>>(spec, device);
+    case 2:
+      return std::make_unique<Reorder<uint16_t, uint16_t>>(spec, device);
+    default:
+      return std::make_unique<Reorder<uint8_t, uint8_t>>(spec, device);
+  }
+}
+
+bool IsPlain(const TensorSpec& t) { return t.layout.is_plain(); }
+
+bool SupportsReorder(const OpSpec& spec, const Device&) {
+  const TensorSpec &x = spec.inputs[0], &y = spec.outputs[0];
+  return (x.dtype == y.dtype || IsCast(x.dtype, y.dtype)) && IsPlain(x) && IsPlain(y);
+}
+
+bool SupportsCasts(const OpSpec& spec, const Device&) {
+  if (spec.inputs.size() != spec.outputs.size()) return false;
+  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    const TensorSpec &x = spec.inputs[i], &y = spec.outputs[i];
+    if (x.dtype != from || y.dtype != to || x.layout != y.layout || !IsPlain(x)) return false;
+  }
+  return IsCast(from, to);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kReorder, .make = MakeReorder, .supports = SupportsReorder},
+    {.kind = op::kCasts, .make = MakeCast<Casts>, .supports = SupportsCasts},
+};
+
 }  // namespace
 
 void CastFilter(CUstream_st* stream, DType from_type, const void* from, const Shape& from_shape,
@@ -189,22 +226,6 @@ void CastFilter(CUstream_st* stream, DType from_type, const void* from, const Sh
   });
 }
 
-std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, const Device& device) {
-  if (spec.inputs[0].dtype != spec.outputs[0].dtype) return MakeCast<Reorder>(spec, device);
-  switch (SizeOf(spec.inputs[0].dtype)) {
-    case 8:
-      return std::make_unique<Reorder<uint64_t, uint64_t>>(spec, device);
-    case 4:
-      return std::make_unique<Reorder<uint32_t, uint32_t>>(spec, device);
-    case 2:
-      return std::make_unique<Reorder<uint16_t, uint16_t>>(spec, device);
-    default:
-      return std::make_unique<Reorder<uint8_t, uint8_t>>(spec, device);
-  }
-}
-
-std::unique_ptr<Kernel> MakeCasts(const OpSpec& spec, const Device& device) {
-  return MakeCast<Casts>(spec, device);
-}
+KernelRows ReorderKernels() { return kRows; }
 
 }  // namespace carole::cuda

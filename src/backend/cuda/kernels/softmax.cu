@@ -2,6 +2,7 @@
 // each row. The maximum of a row is subtracted first, so that no exponential overflows.
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/ops/softmax.h"
 
 namespace carole::cuda {
 namespace {
@@ -57,7 +58,8 @@ __global__ void __launch_bounds__(kThreads)
 
 struct CrossEntropy {
   const float* logits;
-  const int32_t* labels;
+  const int32_t* labels;     // null: soft labels
+  const float* soft_labels;  // null: labels
   const float* weights;
   int64_t classes;
   double smoothing, scale;
@@ -81,7 +83,8 @@ __global__ void __launch_bounds__(kThreads) CrossEntropyKernel(CrossEntropy a) {
   double loss = 0;
   for (int64_t i = threadIdx.x; i < a.classes; i += kThreads) {
     const double centered = x[i] - normalizer.top;
-    const double target = (i == a.labels[row] ? 1 - a.smoothing : 0.0) + a.smoothing / a.classes;
+    const double label = a.labels == nullptr ? a.soft_labels[first + i] : i == a.labels[row];
+    const double target = label * (1 - a.smoothing) + a.smoothing / a.classes;
     loss += target * (log_sum - centered);
     const double p = expf(static_cast<float>(centered)) / normalizer.sum;
     a.dlogits[first + i] = static_cast<float>(weight * (p - target));
@@ -116,11 +119,19 @@ class SoftmaxCrossEntropy : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<SoftmaxCrossEntropyAttributes>();
+    const auto& a = spec_.attributes.as<SoftmaxCrossEntropyAttributes>();
+    const bool is_soft = spec_.inputs[1].dtype != DType::kI32;
     double* row_losses = reinterpret_cast<double*>(memory_.workspace);
     Launch(device_.stream, dim3(static_cast<unsigned>(rows_)), CrossEntropyKernel,
-           CrossEntropy{in<float>(0), in<int32_t>(1), in<float>(2), in_shape(0)[1], a.smoothing,
-                        a.scale, row_losses, out<float>(1)});
+           CrossEntropy{.logits = in<float>(0),
+                        .labels = is_soft ? nullptr : in<int32_t>(1),
+                        .soft_labels = is_soft ? in<float>(1) : nullptr,
+                        .weights = in<float>(2),
+                        .classes = in_shape(0)[1],
+                        .smoothing = a.smoothing,
+                        .scale = a.scale,
+                        .row_losses = row_losses,
+                        .dlogits = out<float>(1)});
     Launch(device_.stream, dim3(1), SumKernel, row_losses, rows_, out<float>(0));
   }
 
@@ -128,13 +139,13 @@ class SoftmaxCrossEntropy : public CudaKernel {
   const int64_t rows_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kSoftmax, .make = Make<Softmax>},
+    {.kind = op::kSoftmaxCrossEntropy, .make = Make<SoftmaxCrossEntropy>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Softmax>(spec, device);
-}
-std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, const Device& device) {
-  return std::make_unique<SoftmaxCrossEntropy>(spec, device);
-}
+KernelRows SoftmaxKernels() { return kRows; }
 
 }  // namespace carole::cuda

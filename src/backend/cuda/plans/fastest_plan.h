@@ -14,7 +14,7 @@
 //   * A plan may fail to build, fail to run, lack memory, or break the GPU.
 //
 // The phases of BuildFastest():
-//   1. Without a cache (--noautotune): build the first plan that builds (BuildFirst).
+//   1. Without a cache (autotune is off): build the first plan that builds (BuildFirst).
 //   2. With a known name: build that plan (BuildNamed).
 //   3. Otherwise allocate one buffer for each tensor of the graph and fill it with random numbers
 //      (PlanTimer). Zeros would let a GPU run faster than it does on real data.
@@ -167,8 +167,8 @@ class PlanTimer {
     if (error == cudaSuccess) return;
     throw DeviceError(fmt::format(
         "[cuda] cuDNN plan {}: the GPU failed while this plan was timed: {}; try another version "
-        "of cuDNN, or --noautotune",
-        plan_name_, cudaGetErrorString(error)));
+        "of cuDNN, or {}",
+        plan_name_, cudaGetErrorString(error), Option("autotune", "false")));
   }
 
   // Fills memory with random numbers: zeros would let a GPU run faster than it does on real data.

@@ -1,5 +1,5 @@
 // Types and functions that all kernels of the CUDA backend share: the device, the base class of
-// kernels, and the list of kernels. Private to src/backend/cuda.
+// kernels, and the rows of the table of kernels. Private to src/backend/cuda.
 //
 // Layouts are plain:
 //   activations                NHWC, or row-major for other ranks
@@ -11,6 +11,7 @@
 #include <atomic>
 #include <memory>
 
+#include "src/backend/kernel_table.h"
 #include "src/backend/plain_kernel.h"
 
 namespace carole {
@@ -66,25 +67,19 @@ class CudaKernel : public PlainKernel {
   const Device& device_;
 };
 
-// A function that makes the kernel for an operation. The device must outlive the kernel.
-using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
-KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
-KernelMaker MakeImageConv2d, MakeImageConv2dBackwardFilter;                // image_convolution.h
-KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
-KernelMaker MakeMatmulToFp32, MakeMatmulBackwardFilterToFp32;
-KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
-KernelMaker MakeBatchNorm, MakeBatchNormBackward;
-KernelMaker MakeElementwise;    // activations, add, scale, and their gradients
-KernelMaker MakeScaleChannels;  // forward and backward
-KernelMaker MakePool2d, MakePool2dBackward;
-KernelMaker MakeLrn, MakeLrnBackward;
-KernelMaker MakeDropout;  // forward and backward: the gradient is the same operation
-KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelMaker MakeChannelCopy;  // concat, slice
-KernelMaker MakePad2d, MakeNormalize, MakeReorder, MakeCasts;
+// The device must outlive the kernels.
+using KernelRow = KernelRowFor<const Device&>;
+using KernelRows = KernelRowsFor<const Device&>;
+std::span<KernelRows (*const)()> KernelFiles();
 
-// Returns the maker for an operation, or nullptr if no kernel supports it with these types.
-KernelMaker* FindMaker(const OpSpec& spec, const Device& device);
+// A function for KernelRow::make, for kernels that work on one element type or on any.
+template <typename K>
+std::unique_ptr<Kernel> Make(const OpSpec& spec, const Device& device) {
+  return std::make_unique<K>(spec, device);
+}
+
+// Returns the row for an operation, or nullptr if no kernel supports it.
+const KernelRow* FindKernel(const OpSpec& spec, const Device& device);
 
 // Tensor cores always accept this many channels. Images with fewer channels may be padded with
 // channels of zeros (convolution/conv2d.cpp).
@@ -109,7 +104,8 @@ bool IsMatmulBackwardFilterToFp32(const OpSpec& spec);
 //   bit masks                  bytes
 //   gradients of filters       fp32 or the type of the activations
 //   everything else            fp32
-// Reorder and Casts also cast between fp32 and the 16-bit types. Normalize also reads bytes.
-bool SupportsTypes(const OpSpec& spec);
+bool SupportsTypes(const OpSpec& spec, const Device& device);
+// Whether one of the types is fp32 and the other one a 16-bit type.
+bool IsCast(DType from, DType to);
 
 }  // namespace carole::cuda

@@ -4,6 +4,7 @@
 
 #include "src/backend/cuda/runtime/device_memory.h"
 #include "src/backend/cuda/runtime/launch.h"
+#include "src/core/error.h"
 
 namespace carole::cuda {
 namespace {
@@ -15,9 +16,9 @@ std::string Megabytes(size_t bytes) { return fmt::format("{} MB", bytes >> 20); 
   size_t free = 0, all = 0;
   cudaMemGetInfo(&free, &all);
   throw DeviceMemoryError(fmt::format(
-      "[cuda] GPU memory: not enough: got {} free of {}, want {}; use a smaller --batch_size or "
-      "--activation_memory",
-      Megabytes(free), Megabytes(all), Megabytes(bytes)));
+      "[cuda] GPU memory: not enough: got {} free of {}, want {}; use a smaller {} or {}",
+      Megabytes(free), Megabytes(all), Megabytes(bytes), Option("batch_size"),
+      Option("activation_memory")));
 }
 
 void Free(std::byte* memory) { cudaFree(memory); }

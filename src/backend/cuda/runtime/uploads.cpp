@@ -27,7 +27,7 @@ void Uploads::Copy(std::byte* device, const std::byte* host, size_t bytes) {
   Check(cudaEventRecord(copied_, stream_), "cudaEventRecord");
 }
 
-void Uploads::WaitOnHost() const { Check(cudaEventSynchronize(copied_), "cudaEventSynchronize"); }
+void Uploads::WaitOnHost() { Check(cudaEventSynchronize(copied_), "cudaEventSynchronize"); }
 
 void Uploads::BeginReading() {
   Check(cudaStreamWaitEvent(kernels_, copied_, 0), "cudaStreamWaitEvent");

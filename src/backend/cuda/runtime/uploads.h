@@ -1,27 +1,28 @@
 // Copies from the host to the device that overlap with kernels. They have a stream of their own,
-// and events order it with the stream of the kernels. The contract is that of Backend::Upload(),
-// WaitForUploads(), BeginReading() and EndReading() (src/backend/backend.h).
+// and events order it with the stream of the kernels.
 #pragma once
 
 #include <cstddef>
+
+#include "src/backend/staged_inputs.h"
 
 struct CUstream_st;
 struct CUevent_st;
 
 namespace carole::cuda {
 
-class Uploads {
+class Uploads : public UploadQueue {
  public:
   // `kernels` is the stream of the kernels. It must outlive this object.
   explicit Uploads(CUstream_st* kernels);
-  ~Uploads();
+  ~Uploads() override;
   Uploads(const Uploads&) = delete;
   Uploads& operator=(const Uploads&) = delete;
 
-  void Copy(std::byte* device, const std::byte* host, size_t bytes);
-  void WaitOnHost() const;
-  void BeginReading();
-  void EndReading();
+  void Copy(std::byte* device, const std::byte* host, size_t bytes) override;
+  void WaitOnHost() override;
+  void BeginReading() override;
+  void EndReading() override;
 
  private:
   CUstream_st* const kernels_;

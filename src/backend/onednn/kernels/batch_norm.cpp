@@ -5,20 +5,25 @@
 // so that stores hit cache lines that the loads have just brought. Partial sums are made for each
 // piece of a fixed grid and merged in a fixed order, so results do not depend on timing.
 
+#include "src/backend/ops/batch_norm.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "src/backend/batch_moments.h"
 #include "src/backend/onednn/kernels/planes.h"
 #include "src/backend/onednn/vector/vector.h"
+#include "src/backend/ops/relu.h"
 #include "src/core/divide_up.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::onednn {
 namespace {
 
-using In = BatchNormIndices;
-using Back = BatchNormBackwardIndices;
+constexpr auto kIn = kPosition<BatchNormInputs>;
+constexpr auto kOut = kPosition<BatchNormOutputs>;
+constexpr auto kBackIn = kPosition<BatchNormBackwardInputs>;
+constexpr auto kBackOut = kPosition<BatchNormBackwardOutputs>;
 
 // Planes cut into pieces of pixels that fit into the cache. A piece of a plane is the unit of work.
 struct Grid : Planes {
@@ -51,7 +56,7 @@ struct Unit {
 class BatchNormKernel : public Kernel {
  public:
   BatchNormKernel(const OpSpec& spec, int activation, int threads)
-      : attributes_(spec.attributes_as<BatchNormAttributes>()),
+      : attributes_(spec.attributes.as<BatchNormAttributes>()),
         top_(static_cast<float>(ReluUpperBound(attributes_.ceiling))),
         grid_(spec.inputs[activation].shape, KnownLayout(spec.inputs[activation])),
         threads_(threads) {
@@ -129,10 +134,10 @@ class BatchNormKernel : public Kernel {
 template <typename T>
 class BatchNorm : public BatchNormKernel {
  public:
-  BatchNorm(const OpSpec& spec, int threads) : BatchNormKernel(spec, In::kX, threads) {}
+  BatchNorm(const OpSpec& spec, int threads) : BatchNormKernel(spec, kIn.x, threads) {}
 
   int InPlaceInput(int output) const override {
-    return output == In::kY && !attributes_.training ? In::kX : -1;
+    return output == kOut.y && !attributes_.training ? kIn.x : -1;
   }
 
   void Run(const RunContext& context) override {
@@ -142,7 +147,7 @@ class BatchNorm : public BatchNormKernel {
     const int64_t valid = ValidImages(context);
     if (attributes_.training) {
       ForUnits(valid, [&](const Unit& u) {
-        Vectors<T>().moments(in<T>(In::kX) + u.offset, u.plane, Partial(0, u.row) + u.channel,
+        Vectors<T>().moments(in<T>(kIn.x) + u.offset, u.plane, Partial(0, u.row) + u.channel,
                              Partial(1, u.row) + u.channel);
       });
     }
@@ -155,14 +160,14 @@ class BatchNorm : public BatchNormKernel {
     ForChannels([&](int64_t c) {
       const auto [mean, rstd] =
           attributes_.training ? SaveStatistics(c, moments) : MovingStatistics(c);
-      const double gamma = in(In::kGamma) ? in(In::kGamma)[c] : 1.0;
+      const double gamma = in(kIn.gamma) ? in(kIn.gamma)[c] : 1.0;
       scale[c] = static_cast<float>(gamma * rstd);
-      shift[c] = static_cast<float>((in(In::kBeta) ? in(In::kBeta)[c] : 0.0) - mean * gamma * rstd);
+      shift[c] = static_cast<float>((in(kIn.beta) ? in(kIn.beta)[c] : 0.0) - mean * gamma * rstd);
     });
-    const T* residual = in<T>(In::kResidual);
+    const T* residual = in<T>(kIn.residual);
     ForUnits(grid_.images, [&](const Unit& u) {
-      Vectors<T>().normalize(in<T>(In::kX) + u.offset, residual ? residual + u.offset : nullptr,
-                             out<T>(In::kY) + u.offset, u.plane, scale + u.channel,
+      Vectors<T>().normalize(in<T>(kIn.x) + u.offset, residual ? residual + u.offset : nullptr,
+                             out<T>(kOut.y) + u.offset, u.plane, scale + u.channel,
                              shift + u.channel, attributes_.relu, top_);
     });
   }
@@ -190,18 +195,18 @@ class BatchNorm : public BatchNormKernel {
     const double variance = m2 / n, rstd = 1.0 / std::sqrt(variance + attributes_.epsilon);
     // Use the rounded values from here on. Backward recomputes the ReLU's mask from them and has to
     // get the same bits.
-    const float saved_mean = out(In::kMean)[c] = static_cast<float>(mean);
-    const float saved_rstd = out(In::kRstd)[c] = static_cast<float>(rstd);
+    const float saved_mean = out(kOut.mean)[c] = static_cast<float>(mean);
+    const float saved_rstd = out(kOut.rstd)[c] = static_cast<float>(rstd);
     const double rate = 1.0 - attributes_.decay, unbiased = n > 1 ? m2 / (n - 1) : variance;
-    float &moving_mean = in(In::kMovingMean)[c], &moving_variance = in(In::kMovingVariance)[c];
+    float &moving_mean = in(kIn.moving_mean)[c], &moving_variance = in(kIn.moving_variance)[c];
     moving_mean = static_cast<float>(moving_mean + rate * (mean - moving_mean));
     moving_variance = static_cast<float>(moving_variance + rate * (unbiased - moving_variance));
     return {saved_mean, saved_rstd};
   }
 
   std::pair<double, double> MovingStatistics(int64_t c) const {
-    return {in(In::kMovingMean)[c],
-            1.0 / std::sqrt(in(In::kMovingVariance)[c] + attributes_.epsilon)};
+    return {in(kIn.moving_mean)[c],
+            1.0 / std::sqrt(in(kIn.moving_variance)[c] + attributes_.epsilon)};
   }
 };
 
@@ -209,12 +214,12 @@ template <typename T>
 class BatchNormBackward : public BatchNormKernel {
  public:
   BatchNormBackward(const OpSpec& spec, int threads)
-      : BatchNormKernel(spec, Back::kX, threads),
-        dy_(spec.inputs[Back::kDy].shape, input_layouts_[Back::kDy]) {}
+      : BatchNormKernel(spec, kBackIn.x, threads),
+        dy_(spec.inputs[kBackIn.dy].shape, input_layouts_[kBackIn.dy]) {}
 
   int InPlaceInput(int output) const override {
-    if (output == Back::kDx) return Back::kX;
-    return output == Back::kDresidual && dy_.channels == grid_.channels ? Back::kDy : -1;
+    if (output == kBackOut.dx) return kBackIn.x;
+    return output == kBackOut.dresidual && dy_.channels == grid_.channels ? kBackIn.dy : -1;
   }
 
   void Run(const RunContext& context) override {
@@ -222,14 +227,15 @@ class BatchNormBackward : public BatchNormKernel {
     float *mean = Channels(0), *a = Channels(1), *k1 = Channels(2), *k2 = Channels(3),
           *scale = Channels(4), *shift = Channels(5), *zero = Channels(6);
     std::fill_n(mean, 7 * grid_.padded_channels(), 0.f);
-    const bool recomputes_y = attributes_.relu && in<T>(Back::kY) == nullptr;
+    const bool recomputes_y = attributes_.relu && in<T>(kBackIn.y) == nullptr;
     for (int64_t c = 0; c < grid_.channels; ++c) {
-      const double gamma = in(Back::kGamma) ? in(Back::kGamma)[c] : 1.0, rstd = in(Back::kRstd)[c];
-      mean[c] = in(Back::kMean)[c];
+      const double gamma = in(kBackIn.gamma) ? in(kBackIn.gamma)[c] : 1.0,
+                   rstd = in(kBackIn.rstd)[c];
+      mean[c] = in(kBackIn.mean)[c];
       a[c] = static_cast<float>(gamma * rstd);
       scale[c] = a[c];
-      shift[c] =
-          static_cast<float>((in(Back::kBeta) ? in(Back::kBeta)[c] : 0.0) - mean[c] * gamma * rstd);
+      shift[c] = static_cast<float>((in(kBackIn.beta) ? in(kBackIn.beta)[c] : 0.0) -
+                                    mean[c] * gamma * rstd);
     }
     auto mask_at = [&](const Unit& u) {
       ReluMask<T> mask{.top = top_};
@@ -237,15 +243,15 @@ class BatchNormBackward : public BatchNormKernel {
         mask.scale = scale + u.channel;
         mask.shift = shift + u.channel;
       } else if (attributes_.relu) {
-        mask.y = in<T>(Back::kY) + u.offset;
+        mask.y = in<T>(kBackIn.y) + u.offset;
       }
       return mask;
     };
-    T* masked_dy = out<T>(Back::kDresidual);
-    const T *dy2 = in<T>(Back::kDy2), *addend = in<T>(Back::kAddend);
+    T* masked_dy = out<T>(kBackOut.dresidual);
+    const T *dy2 = in<T>(kBackIn.dy2), *addend = in<T>(kBackIn.addend);
     ForUnits(grid_.images, [&](const Unit& u) {
       Vectors<T>().backward_sums(DyAt(u), dy_.lanes, dy2 ? dy2 + u.offset : nullptr,
-                                 in<T>(Back::kX) + u.offset, mask_at(u), mean + u.channel, u.plane,
+                                 in<T>(kBackIn.x) + u.offset, mask_at(u), mean + u.channel, u.plane,
                                  Partial(0, u.row) + u.channel, Partial(1, u.row) + u.channel,
                                  masked_dy ? masked_dy + u.offset : nullptr);
     });
@@ -254,7 +260,7 @@ class BatchNormBackward : public BatchNormKernel {
     sums.count() = static_cast<double>(valid * grid_.pixels);
     if (context.sum_over_ranks) context.sum_over_ranks(sums.all());
     for (int64_t c = 0; c < grid_.channels; ++c) {
-      const double n = sums.count(), rstd = in(Back::kRstd)[c];
+      const double n = sums.count(), rstd = in(kBackIn.rstd)[c];
       k1[c] = static_cast<float>(sums.first(c) / n);
       k2[c] = static_cast<float>(sums.second(c) * rstd * rstd / n);
     }
@@ -264,9 +270,9 @@ class BatchNormBackward : public BatchNormKernel {
       // If the first pass has stored the masked gradient, this pass needs no mask.
       Vectors<T>().backward_data(
           masked_dy ? masked_dy + u.offset : DyAt(u), masked_dy ? grid_.lanes : dy_.lanes,
-          in<T>(Back::kX) + u.offset, masked_dy ? ReluMask<T>{} : mask_at(u), mean + u.channel,
+          in<T>(kBackIn.x) + u.offset, masked_dy ? ReluMask<T>{} : mask_at(u), mean + u.channel,
           a + u.channel, (is_valid ? k1 : zero) + u.channel, (is_valid ? k2 : zero) + u.channel,
-          addend ? addend + u.offset : nullptr, u.plane, out<T>(Back::kDx) + u.offset);
+          addend ? addend + u.offset : nullptr, u.plane, out<T>(kBackOut.dx) + u.offset);
     });
   }
 
@@ -275,7 +281,7 @@ class BatchNormBackward : public BatchNormKernel {
   // all channels in both, or both have blocks with the same number of lanes.
   const T* DyAt(const Unit& u) const {
     const int64_t channel = attributes_.dy_begin + u.channel;
-    return in<T>(Back::kDy) + dy_.Offset(u.image, channel / dy_.lanes) + u.pixel * dy_.lanes +
+    return in<T>(kBackIn.dy) + dy_.Offset(u.image, channel / dy_.lanes) + u.pixel * dy_.lanes +
            channel % dy_.lanes;
   }
 
@@ -287,21 +293,27 @@ class BatchNormBackward : public BatchNormKernel {
     }
     sums.first(c) = sum_g;
     sums.second(c) = sum_gx;
-    if (out(Back::kDbeta)) out(Back::kDbeta)[c] = static_cast<float>(sum_g);
-    if (out(Back::kDgamma)) out(Back::kDgamma)[c] = static_cast<float>(sum_gx * in(Back::kRstd)[c]);
+    if (out(kBackOut.dbeta)) out(kBackOut.dbeta)[c] = static_cast<float>(sum_g);
+    if (out(kBackOut.dgamma))
+      out(kBackOut.dgamma)[c] = static_cast<float>(sum_gx * in(kBackIn.rstd)[c]);
   }
 
   Planes dy_;
 };
 
+bool SupportsBatchNorm(const OpSpec& spec, const Cpu& cpu) {
+  return SupportsTypes(spec, cpu) && !HasReluBitmask(spec);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kBatchNorm, .make = MakeTyped<BatchNorm>, .supports = SupportsBatchNorm},
+    {.kind = op::kBatchNormBackward,
+     .make = MakeTyped<BatchNormBackward>,
+     .supports = SupportsBatchNorm},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads) {
-  return MakeTyped<BatchNorm>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads) {
-  return MakeTyped<BatchNormBackward>(spec, threads);
-}
+KernelRows BatchNormKernels() { return kRows; }
 
 }  // namespace carole::onednn

@@ -6,6 +6,7 @@
 
 #include "src/backend/onednn/kernels/planes.h"
 #include "src/backend/onednn/vector/vector.h"
+#include "src/backend/ops/concat.h"
 #include "src/core/divide_up.h"
 
 namespace carole::onednn {
@@ -24,7 +25,7 @@ class ChannelCopy : public Kernel {
     }
     output_layouts_ = {LayoutLike(spec.outputs[0].shape, like)};
     to_ = Planes(spec.outputs[0].shape, output_layouts_[0]);
-    if (const auto* slice = std::get_if<SliceAttributes>(&spec.attributes)) {
+    if (const auto* slice = spec.attributes.get_if<SliceAttributes>()) {
       AddSpans(0, slice->begin, 0, to_.channels);
     } else {
       int64_t begin = 0;
@@ -105,10 +106,13 @@ class ChannelCopy : public Kernel {
   KernelMemory memory_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConcat, .make = MakeTyped<ChannelCopy>},
+    {.kind = op::kSlice, .make = MakeTyped<ChannelCopy>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, int threads) {
-  return MakeTyped<ChannelCopy>(spec, threads);
-}
+KernelRows ChannelsKernels() { return kRows; }
 
 }  // namespace carole::onednn

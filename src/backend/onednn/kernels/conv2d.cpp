@@ -1,5 +1,7 @@
 // Convolutions, in fp32 or with bf16 factors and fp32 sums. oneDNN chooses the layout of every
 // tensor, so activations stay in its blocked layouts from layer to layer.
+#include "src/backend/ops/conv2d.h"
+
 #include "src/backend/onednn/kernels/onednn.h"
 
 namespace carole::onednn {
@@ -62,7 +64,7 @@ Md BlockedLike(const TensorSpec& t, const Layout& like) {
 class Conv2d : public PrimitiveKernel {
  public:
   Conv2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
-    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto& a = spec.attributes.as<Conv2dAttributes>();
     const bool adds = IsPresent(spec.inputs, 3);
     const auto pd = ForwardDesc(PreferredMd(spec.inputs[0]), AnyFilter(spec.inputs[1], a.groups),
                                 BiasMd(spec.inputs[2]), PreferredMd(spec.outputs[0]), a,
@@ -79,7 +81,7 @@ class Conv2d : public PrimitiveKernel {
 class Conv2dBackwardData : public PrimitiveKernel {
  public:
   Conv2dBackwardData(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
-    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto& a = spec.attributes.as<Conv2dAttributes>();
     const Geometry g(a);
     const Layout& layout = spec.inputs[0].layout;
     const Md dx = BlockedLike(spec.outputs[0], layout), w = AnyFilter(spec.inputs[1], a.groups),
@@ -97,7 +99,7 @@ class Conv2dBackwardData : public PrimitiveKernel {
 class Conv2dBackwardFilter : public PrimitiveKernel {
  public:
   Conv2dBackwardFilter(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
-    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto& a = spec.attributes.as<Conv2dAttributes>();
     const Geometry g(a);
     const Md x = PreferredMd(spec.inputs[0]);
     const Md dw = AnyFilter(spec.outputs[0], a.groups), db = BiasMd(spec.outputs[1]),
@@ -115,19 +117,22 @@ class Conv2dBackwardFilter : public PrimitiveKernel {
   }
 };
 
+bool SupportsGradient(const OpSpec& spec, const Cpu& cpu) {
+  return SupportsTypes(spec, cpu) && !HasReluYInput(spec);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d, .make = Make<Conv2d>},
+    {.kind = op::kConv2dBackwardData,
+     .make = Make<Conv2dBackwardData>,
+     .supports = SupportsGradient},
+    {.kind = op::kConv2dBackwardFilter,
+     .make = Make<Conv2dBackwardFilter>,
+     .supports = SupportsGradient},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads) {
-  return std::make_unique<Conv2d>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) {
-  return std::make_unique<Conv2dBackwardData>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
-  if (UsesOwnDepthwise(spec)) return MakeDepthwiseBackwardFilter(spec, threads);
-  return std::make_unique<Conv2dBackwardFilter>(spec, threads);
-}
+KernelRows Conv2dKernels() { return kRows; }
 
 }  // namespace carole::onednn

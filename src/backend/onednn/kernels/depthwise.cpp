@@ -5,6 +5,7 @@
 
 #include "src/backend/onednn/kernels/planes.h"
 #include "src/backend/onednn/vector/vector.h"
+#include "src/backend/ops/conv2d.h"
 
 namespace carole::onednn {
 namespace {
@@ -22,7 +23,7 @@ class DepthwiseBackwardFilter : public Kernel {
     output_layouts_ = {Layout::Filter(), Layout::RowMajor()};
     x_ = Planes(x, input_layouts_[0]);
     dy_ = Planes(dy, input_layouts_[1]);
-    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto& a = spec.attributes.as<Conv2dAttributes>();
     const Shape& w = spec.outputs[0].shape;
     window_ = {.height = x[2],
                .width = x[3],
@@ -75,17 +76,23 @@ class DepthwiseBackwardFilter : public Kernel {
   KernelMemory memory_;
 };
 
-}  // namespace
-
-bool UsesOwnDepthwise(const OpSpec& spec) {
-  const auto& a = spec.attributes_as<Conv2dAttributes>();
+bool IsLargeDepthwise(const OpSpec& spec, const Cpu& cpu) {
+  const auto& a = spec.attributes.as<Conv2dAttributes>();
   const Shape& w = spec.outputs[0].shape;
   const bool depthwise = a.groups == w[0] && w[1] == 1 && spec.inputs[0].shape[1] == w[0];
-  return depthwise && a.dilation == 1 && !spec.outputs[1].present && std::max(w[2], w[3]) > 3;
+  return SupportsTypes(spec, cpu) && !HasReluYInput(spec) && depthwise && a.dilation == 1 &&
+         !spec.outputs[1].present && std::max(w[2], w[3]) > 3;
 }
 
-std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, int threads) {
-  return MakeTyped<DepthwiseBackwardFilter>(spec, threads);
-}
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2dBackwardFilter,
+     .make = MakeTyped<DepthwiseBackwardFilter>,
+     .supports = IsLargeDepthwise,
+     .priority = 1},
+};
+
+}  // namespace
+
+KernelRows DepthwiseKernels() { return kRows; }
 
 }  // namespace carole::onednn

@@ -1,177 +1,141 @@
-// Element-wise operations: activations and their gradients, sums, dropout. They work in any layout
-// that all their tensors have.
-#include <algorithm>
+// Activations and their gradients, sums, and multiplication by a constant.
+#include "src/backend/onednn/kernels/elementwise.h"
 
-#include "src/backend/dropout_mask.h"
-#include "src/backend/onednn/kernels/planes.h"
 #include "src/backend/onednn/vector/vector.h"
-#include "src/core/divide_up.h"
+#include "src/backend/ops/add.h"
+#include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/relu.h"
 
 namespace carole::onednn {
 namespace {
 
-// Calls f(begin, count) for pieces of [0, total), in parallel.
-template <typename F>
-void ForPieces(int64_t total, int threads, F f) {
-  constexpr int64_t kPiece = 8192;
-  const int64_t pieces = DivideUp(total, kPiece);
-#pragma omp parallel for num_threads(threads) schedule(static) if (pieces > 1)
-  for (int64_t p = 0; p < pieces; ++p) f(p * kPiece, std::min(kPiece, total - p * kPiece));
+template <typename T>
+class Relu : public ElementwiseKernel<T> {
+ public:
+  Relu(const OpSpec& spec, int threads)
+      : ElementwiseKernel<T>(spec, threads),
+        ceiling_(static_cast<float>(spec.attributes.as<ReluAttributes>().ceiling)) {}
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    Vectors<T>().relu(this->x(0, begin), this->y(begin), count, ceiling_);
+  }
+
+  const float ceiling_;
+};
+
+template <typename T>
+class ReluBackward : public ElementwiseKernel<T> {
+ public:
+  ReluBackward(const OpSpec& spec, int threads)
+      : ElementwiseKernel<T>(spec, threads),
+        ceiling_(static_cast<float>(spec.attributes.as<ReluAttributes>().ceiling)) {}
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    Vectors<T>().relu_backward(this->x(0, begin), this->x(1, begin), this->y(begin), count,
+                               ceiling_);
+  }
+
+  const float ceiling_;
+};
+
+// Hard swish or hard sigmoid. The hard sigmoid of 0 is 1/2. Its plain layout costs nothing: the
+// gate's activations have one pixel, so they are plain anyway.
+template <typename T>
+class HardActivation : public ElementwiseKernel<T> {
+ public:
+  HardActivation(const OpSpec& spec, int threads)
+      : ElementwiseKernel<T>(spec, threads, spec.attributes.as<HardActivationAttributes>().swish),
+        attributes_(spec.attributes.as<HardActivationAttributes>()) {}
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    Vectors<T>().hard(this->x(0, begin), this->y(begin), count, attributes_.swish,
+                      static_cast<float>(attributes_.factor()));
+  }
+
+  const HardActivationAttributes attributes_;
+};
+
+template <typename T>
+class HardActivationBackward : public ElementwiseKernel<T> {
+ public:
+  HardActivationBackward(const OpSpec& spec, int threads)
+      : ElementwiseKernel<T>(spec, threads, spec.attributes.as<HardActivationAttributes>().swish),
+        attributes_(spec.attributes.as<HardActivationAttributes>()) {}
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    Vectors<T>().hard_backward(this->x(0, begin), this->x(1, begin), this->y(begin), count,
+                               attributes_.swish, static_cast<float>(attributes_.factor()));
+  }
+
+  const HardActivationAttributes attributes_;
+};
+
+template <typename T>
+class Scale : public ElementwiseKernel<T> {
+ public:
+  Scale(const OpSpec& spec, int threads)
+      : ElementwiseKernel<T>(spec, threads),
+        factor_(static_cast<float>(spec.attributes.as<ScaleAttributes>().factor)) {}
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    Vectors<T>().scale(this->x(0, begin), this->y(begin), count, factor_);
+  }
+
+  const float factor_;
+};
+
+template <typename T>
+class ScaledAdd : public ElementwiseKernel<T> {
+ public:
+  ScaledAdd(const OpSpec& spec, int threads)
+      : ElementwiseKernel<T>(spec, threads),
+        factor_(static_cast<float>(spec.attributes.as<ScaleAttributes>().factor)) {}
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    Vectors<T>().scaled_add(this->x(0, begin), this->x(1, begin), this->y(begin), count, factor_);
+  }
+
+  const float factor_;
+};
+
+template <typename T>
+class Add : public ElementwiseKernel<T> {
+ public:
+  using ElementwiseKernel<T>::ElementwiseKernel;
+
+ private:
+  void Compute(int64_t begin, int64_t count) const override {
+    T* const sum = this->y(begin);
+    Vectors<T>().add(this->x(0, begin), this->x(1, begin), sum, count);
+    for (size_t i = 2; i < this->num_inputs(); ++i)
+      Vectors<T>().add(sum, this->x(i, begin), sum, count);
+  }
+};
+
+// The gradient of a bias in op::kReluBackward is of no use here: oneDNN computes it together with
+// the gradient of the filter.
+bool HasNoBiasGradient(const OpSpec& spec, const Cpu& cpu) {
+  return SupportsTypes(spec, cpu) && !IsPresent(spec.outputs, kPosition<ReluBackwardOutputs>.db);
 }
 
-template <typename T>
-class Elementwise : public Kernel {
- public:
-  Elementwise(const OpSpec& spec, int threads) : kind_(spec.kind), threads_(threads) {
-    if (const auto* relu = std::get_if<ReluAttributes>(&spec.attributes))
-      constant_ = static_cast<float>(relu->ceiling);
-    if (const auto* scale = std::get_if<ScaleAttributes>(&spec.attributes))
-      constant_ = static_cast<float>(scale->factor);
-    if (const auto* hard = std::get_if<HardActivationAttributes>(&spec.attributes)) {
-      constant_ = static_cast<float>(hard->factor());
-      swish_ = hard->swish;
-    }
-    const Layout layout = ChooseLayout(spec);
-    input_layouts_.assign(spec.inputs.size(), layout);
-    output_layouts_ = {layout};
-    count_ = static_cast<int64_t>(ByteSize(spec.outputs[0].shape, spec.outputs[0].dtype, layout) /
-                                  sizeof(T));
-  }
-
-  int InPlaceInput(int) const override { return 0; }
-  void Bind(const KernelMemory& memory) override { memory_ = memory; }
-
-  void Run(const RunContext&) override {
-    T* y = memory_.outputs[0].as<T>();
-    auto x = [&](size_t i) { return memory_.inputs[i].as<T>(); };
-    ForPieces(count_, threads_, [&](int64_t at, int64_t n) {
-      switch (kind_) {
-        case OpKind::kRelu:
-          return Vectors<T>().relu(x(0) + at, y + at, n, constant_);
-        case OpKind::kReluBackward:
-          return Vectors<T>().relu_backward(x(0) + at, x(1) + at, y + at, n, constant_);
-        case OpKind::kHardActivation:
-          return Vectors<T>().hard(x(0) + at, y + at, n, swish_, constant_);
-        case OpKind::kHardActivationBackward:
-          return Vectors<T>().hard_backward(x(0) + at, x(1) + at, y + at, n, swish_, constant_);
-        case OpKind::kScale:
-          return Vectors<T>().scale(x(0) + at, y + at, n, constant_);
-        case OpKind::kScaledAdd:
-          return Vectors<T>().scaled_add(x(0) + at, x(1) + at, y + at, n, constant_);
-        default:
-          Vectors<T>().add(x(0) + at, x(1) + at, y + at, n);
-          for (size_t i = 2; i < memory_.inputs.size(); ++i)
-            Vectors<T>().add(y + at, x(i) + at, y + at, n);
-      }
-    });
-  }
-
- private:
-  // Takes the blocked layout if any input has one. The others are then reordered to it, and the
-  // result need not be reordered back from plain.
-  static Layout ChooseLayout(const OpSpec& spec) {
-    const Layout plain = Layout::PlainActivation(spec.outputs[0].shape);
-    // The hard sigmoid of 0 is 1/2, but padding channels must stay 0. A plain layout has none. This
-    // costs nothing: the gate's activations have one pixel, so they are plain anyway.
-    const auto* hard = std::get_if<HardActivationAttributes>(&spec.attributes);
-    if (hard && !hard->swish) return plain;
-    for (const TensorSpec& t : spec.inputs) {
-      if (t.layout.opaque() != nullptr) return t.layout;
-    }
-    return plain;
-  }
-
-  OpKind kind_;
-  int threads_;
-  float constant_ = 0;  // ceiling or factor
-  bool swish_ = false;
-  int64_t count_;
-  KernelMemory memory_;
-};
-
-// The mask depends on the index of each element in NHWC order (dropout_mask.h), so the layout is
-// plain.
-template <typename T>
-class Dropout : public Kernel {
- public:
-  Dropout(const OpSpec& spec, int threads)
-      : attributes_(spec.attributes_as<DropoutAttributes>()), threads_(threads) {
-    input_layouts_ = output_layouts_ = {Layout::PlainActivation(spec.inputs[0].shape)};
-  }
-
-  int InPlaceInput(int) const override { return 0; }
-  void Bind(const KernelMemory& memory) override { memory_ = memory; }
-
-  void Run(const RunContext& context) override {
-    const Shape& shape = memory_.inputs[0].shape;
-    const DropoutMask mask(context, attributes_, shape);
-    const T* x = memory_.inputs[0].as<T>();
-    T* y = memory_.outputs[0].as<T>();
-    ForPieces(shape.size(), threads_, [&](int64_t at, int64_t n) {
-      Vectors<T>().dropout(x + at, y + at, n,
-                           {.key = mask.rng().key(),
-                            .stream = mask.rng().stream(),
-                            .first = mask.first_word() + static_cast<uint64_t>(at),
-                            .threshold = mask.threshold(),
-                            .scale = static_cast<float>(1.0 / mask.keep())});
-    });
-  }
-
- private:
-  DropoutAttributes attributes_;
-  int threads_;
-  KernelMemory memory_;
-};
-
-// Drop path: drops whole rows of the batch. A row is one contiguous range of memory in every layout
-// that KnownLayout() returns.
-template <typename T>
-class DropPath : public Kernel {
- public:
-  DropPath(const OpSpec& spec, int threads)
-      : attributes_(spec.attributes_as<DropoutAttributes>()), threads_(threads) {
-    input_layouts_ = output_layouts_ = {KnownLayout(spec.inputs[0])};
-    const Planes planes(spec.inputs[0].shape, input_layouts_[0]);
-    row_ = planes.Offset(1, 0);
-  }
-
-  int InPlaceInput(int) const override { return 0; }
-  void Bind(const KernelMemory& memory) override { memory_ = memory; }
-
-  void Run(const RunContext& context) override {
-    const Shape& shape = memory_.inputs[0].shape;
-    const DropoutMask mask(context, attributes_, shape);
-    const float scale = static_cast<float>(1.0 / mask.keep());
-    for (int64_t n = 0; n < shape[0]; ++n) {
-      const T* x = memory_.inputs[0].as<T>() + n * row_;
-      T* y = memory_.outputs[0].as<T>() + n * row_;
-      const bool keep = mask.KeepRow(n);
-      ForPieces(row_, threads_, [&](int64_t at, int64_t count) {
-        if (keep) {
-          Vectors<T>().scale(x + at, y + at, count, scale);
-        } else {
-          std::fill_n(y + at, count, T{});
-        }
-      });
-    }
-  }
-
- private:
-  DropoutAttributes attributes_;
-  int threads_;
-  int64_t row_;  // elements of one row, including padding
-  KernelMemory memory_;
+constexpr KernelRow kRows[] = {
+    {.kind = op::kRelu, .make = MakeTyped<Relu>},
+    {.kind = op::kReluBackward, .make = MakeTyped<ReluBackward>, .supports = HasNoBiasGradient},
+    {.kind = op::kHardActivation, .make = MakeTyped<HardActivation>},
+    {.kind = op::kHardActivationBackward, .make = MakeTyped<HardActivationBackward>},
+    {.kind = op::kAdd, .make = MakeTyped<Add>},
+    {.kind = op::kScaledAdd, .make = MakeTyped<ScaledAdd>},
+    {.kind = op::kScale, .make = MakeTyped<Scale>},
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, int threads) {
-  return MakeTyped<Elementwise>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads) {
-  if (spec.attributes_as<DropoutAttributes>().per_row) return MakeTyped<DropPath>(spec, threads);
-  return MakeTyped<Dropout>(spec, threads);
-}
+KernelRows ElementwiseKernels() { return kRows; }
 
 }  // namespace carole::onednn

@@ -1,4 +1,6 @@
 // Fully connected layers, as oneDNN's inner product.
+#include "src/backend/ops/linear.h"
+
 #include "src/backend/onednn/kernels/onednn.h"
 
 namespace carole::onednn {
@@ -28,7 +30,7 @@ class Linear : public PrimitiveKernel {
   Linear(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto pd =
         ForwardDesc(Plain(spec.inputs[0]), AnyMd(spec.inputs[1]), BiasMd(spec.inputs[2]),
-                    Plain(spec.outputs[0]), spec.attributes_as<LinearAttributes>().relu);
+                    Plain(spec.outputs[0]), spec.attributes.as<LinearAttributes>().relu);
     SetPrimitive(d::inner_product_forward(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
     Input(1, DNNL_ARG_WEIGHTS, pd.weights_desc());
@@ -67,18 +69,14 @@ class LinearBackwardFilter : public PrimitiveKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kLinear, .make = Make<Linear>},
+    {.kind = op::kLinearBackwardData, .make = Make<LinearBackwardData>},
+    {.kind = op::kLinearBackwardFilter, .make = Make<LinearBackwardFilter>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, int threads) {
-  return std::make_unique<Linear>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, int threads) {
-  return std::make_unique<LinearBackwardData>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, int threads) {
-  return std::make_unique<LinearBackwardFilter>(spec, threads);
-}
+KernelRows LinearKernels() { return kRows; }
 
 }  // namespace carole::onednn

@@ -1,6 +1,8 @@
 // Local response normalization in NHWC, where the channels of a pixel are adjacent. oneDNN's own
 // kernel is not used. It needs a workspace from forward to backward, and blocked layouts, from
 // which only nets without LRN profit.
+#include "src/backend/ops/lrn.h"
+
 #include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/onednn/vector/vector.h"
 
@@ -11,8 +13,8 @@ template <typename T>
 class Lrn : public Kernel {
  public:
   Lrn(const OpSpec& spec, int threads)
-      : attributes_(spec.attributes_as<LrnAttributes>()),
-        backward_(spec.kind == OpKind::kLrnBackward),
+      : attributes_(spec.attributes.as<LrnAttributes>()),
+        backward_(spec.kind == op::kLrnBackward),
         threads_(threads) {
     input_layouts_.assign(spec.inputs.size(), Layout::Nhwc());
     output_layouts_ = {Layout::Nhwc()};
@@ -48,10 +50,13 @@ class Lrn : public Kernel {
   KernelMemory memory_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kLrn, .make = MakeTyped<Lrn>},
+    {.kind = op::kLrnBackward, .make = MakeTyped<Lrn>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, int threads) {
-  return MakeTyped<Lrn>(spec, threads);
-}
+KernelRows LrnKernels() { return kRows; }
 
 }  // namespace carole::onednn

@@ -1,4 +1,6 @@
 // Converts pixels (bytes) to the numbers that nets take as input.
+#include "src/backend/ops/normalize.h"
+
 #include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/plain_kernel.h"
 
@@ -10,9 +12,9 @@ class Normalize : public PlainKernel {
  public:
   Normalize(const OpSpec& spec, int threads)
       : PlainKernel(spec),
-        multiply_(spec.attributes_as<NormalizeAttributes>().multiply),
+        multiply_(spec.attributes.as<NormalizeAttributes>().multiply),
         threads_(threads) {
-    const auto& subtract = spec.attributes_as<NormalizeAttributes>().subtract;
+    const auto& subtract = spec.attributes.as<NormalizeAttributes>().subtract;
     const int64_t channels = in_shape(0)[1];
     for (int64_t i = 0; i < in_shape(0)[3] * channels; ++i)
       subtract_.push_back(subtract[i % channels]);
@@ -37,12 +39,18 @@ class Normalize : public PlainKernel {
   const int threads_;
 };
 
+std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Cpu& cpu) {
+  if (spec.outputs[0].dtype == DType::kBF16)
+    return std::make_unique<Normalize<Bf16>>(spec, cpu.threads);
+  return std::make_unique<Normalize<float>>(spec, cpu.threads);
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kNormalize, .make = MakeNormalize, .supports = SupportsTypesButResult},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, int threads) {
-  if (spec.outputs[0].dtype == DType::kBF16)
-    return std::make_unique<Normalize<Bf16>>(spec, threads);
-  return std::make_unique<Normalize<float>>(spec, threads);
-}
+KernelRows NormalizeKernels() { return kRows; }
 
 }  // namespace carole::onednn

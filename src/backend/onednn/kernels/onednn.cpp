@@ -169,4 +169,33 @@ void PrimitiveKernel::Run(const RunContext&) {
   }
 }
 
+namespace {
+
+bool FitTypes(const OpSpec& spec, bool any_result) {
+  const bool narrow = spec.inputs[0].dtype == DType::kBF16;
+  const auto fits = [&](const TensorSpec& t, bool is_activation, bool any) {
+    if (!t.present || t.dtype == DType::kI32 || t.dtype == DType::kU8) return true;
+    if (any) return t.dtype == DType::kF32 || t.dtype == DType::kBF16;
+    return t.dtype == (narrow && is_activation ? DType::kBF16 : DType::kF32);
+  };
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    const bool is_activation = IsActivationInput(spec.kind, i) || IsFilterInput(spec.kind, i);
+    if (!fits(spec.inputs[i], is_activation, false)) return false;
+  }
+  for (size_t o = 0; o < spec.outputs.size(); ++o) {
+    if (!fits(spec.outputs[o], IsActivationOutput(spec.kind, o), any_result && o == 0))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool SupportsTypes(const OpSpec& spec, const Cpu&) {
+  const bool is_product = IsFilterInput(spec.kind, 1);
+  return FitTypes(spec, is_product);
+}
+
+bool SupportsTypesButResult(const OpSpec& spec, const Cpu&) { return FitTypes(spec, true); }
+
 }  // namespace carole::onednn

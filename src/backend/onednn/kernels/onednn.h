@@ -1,6 +1,6 @@
 // Shared by all oneDNN kernels: layouts as oneDNN memory descriptors (Md), the base class of
-// kernels that run one oneDNN primitive, and the factories of all kernels. Private to the oneDNN
-// backend; dnnl.hpp is included nowhere else.
+// kernels that run one oneDNN primitive, and the rows of the table of kernels. Private to the
+// oneDNN backend; dnnl.hpp is included nowhere else.
 #pragma once
 
 #include <dnnl.hpp>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/backend/backend.h"
+#include "src/backend/kernel_table.h"
 #include "src/core/float16.h"
 
 namespace carole::onednn {
@@ -95,30 +95,31 @@ class PrimitiveKernel : public Kernel {
   dnnl::stream stream_;
 };
 
+// What kernels are made for.
+struct Cpu {
+  int threads;
+  Winograd winograd;
+};
+using KernelRow = KernelRowFor<const Cpu&>;
+using KernelRows = KernelRowsFor<const Cpu&>;
+std::span<KernelRows (*const)()> KernelFiles();
+
+// Functions for KernelRow::make. They throw dnnl::error if oneDNN cannot make the primitive.
+template <typename K>
+std::unique_ptr<Kernel> Make(const OpSpec& spec, const Cpu& cpu) {
+  return std::make_unique<K>(spec, cpu.threads);
+}
 // Makes a K<Bf16> if the first input is bf16, else a K<float>.
 template <template <typename> class K>
-std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
-  if (spec.inputs[0].dtype == DType::kBF16) return std::make_unique<K<Bf16>>(spec, threads);
-  return std::make_unique<K<float>>(spec, threads);
+std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, const Cpu& cpu) {
+  if (spec.inputs[0].dtype == DType::kBF16) return Make<K<Bf16>>(spec, cpu);
+  return Make<K<float>>(spec, cpu);
 }
 
-// Functions that make the kernel for a spec. Backend::Supports() has checked the spec before. Throw
-// dnnl::error if oneDNN cannot make the primitive.
-using KernelFactory = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
-KernelFactory MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
-// Whether a filter gradient uses our own kernel (depthwise.cpp), because oneDNN has no fast one.
-bool UsesOwnDepthwise(const OpSpec& spec);
-KernelFactory MakeDepthwiseBackwardFilter;
-KernelFactory MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
-KernelFactory MakeBatchNorm, MakeBatchNormBackward;
-KernelFactory MakeElementwise;  // activations, add, scale
-KernelFactory MakeDropout;
-KernelFactory MakeScaleChannels;  // forward and backward
-KernelFactory MakeChannelCopy;    // concat, slice
-KernelFactory MakePad2d, MakeNormalize;
-KernelFactory MakePool2d, MakePool2dBackward;
-KernelFactory MakeLrn;
-KernelFactory MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelFactory MakeReorder;
+// Functions for KernelRow::supports. Whether all tensors are fp32, or activations and filters are
+// bf16 and the others fp32. Results of products may have either type.
+bool SupportsTypes(const OpSpec& spec, const Cpu& cpu);
+// As above, but the first output may have either type in any case.
+bool SupportsTypesButResult(const OpSpec& spec, const Cpu& cpu);
 
 }  // namespace carole::onednn

@@ -1,4 +1,6 @@
 // Adds zeros around an image, or removes pixels at its edges, in the image's own layout.
+#include "src/backend/ops/pad2d.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +13,7 @@ template <typename T>
 class Pad2d : public Kernel {
  public:
   Pad2d(const OpSpec& spec, int threads)
-      : pad_(spec.attributes_as<Pad2dAttributes>().padding), threads_(threads) {
+      : pad_(spec.attributes.as<Pad2dAttributes>().padding), threads_(threads) {
     input_layouts_ = {KnownLayout(spec.inputs[0])};
     output_layouts_ = {LayoutLike(spec.outputs[0].shape, input_layouts_[0])};
     // An image of one pixel is plain even if the other one is blocked: then both are plain.
@@ -50,10 +52,12 @@ class Pad2d : public Kernel {
   KernelMemory memory_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kPad2d, .make = MakeTyped<Pad2d>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, int threads) {
-  return MakeTyped<Pad2d>(spec, threads);
-}
+KernelRows Pad2dKernels() { return kRows; }
 
 }  // namespace carole::onednn

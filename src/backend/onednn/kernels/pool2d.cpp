@@ -1,4 +1,6 @@
 // Pooling, in the layout of the input.
+#include "src/backend/ops/pool2d.h"
+
 #include <vector>
 
 #include "src/backend/onednn/kernels/planes.h"
@@ -36,7 +38,7 @@ class Pool2d : public PrimitiveKernel {
   Pool2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const bool argmax = IsPresent(spec.outputs, 1);
     const auto pd = ForwardDesc(ToMd(spec.inputs[0]), AnyMd(spec.outputs[0]),
-                                spec.attributes_as<Pool2dAttributes>(), argmax);
+                                spec.attributes.as<Pool2dAttributes>(), argmax);
     SetPrimitive(d::pooling_forward(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
     Output(0, DNNL_ARG_DST, pd.dst_desc());
@@ -47,7 +49,7 @@ class Pool2d : public PrimitiveKernel {
 class Pool2dBackward : public PrimitiveKernel {
  public:
   Pool2dBackward(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
-    const auto& a = spec.attributes_as<Pool2dAttributes>();
+    const auto& a = spec.attributes.as<Pool2dAttributes>();
     const bool argmax = spec.inputs[1].present;
     // Backward must use the layout of the forward primitive's workspace, which is the argmax.
     const Md dy = argmax ? MapsLike(ToMd(spec.inputs[1]), spec.inputs[0]) : ToMd(spec.inputs[0]);
@@ -65,11 +67,11 @@ class Pool2dBackward : public PrimitiveKernel {
 };
 
 // Whether this is the gradient of global average pooling.
-bool IsGlobalAverage(const OpSpec& spec) {
-  const auto& a = spec.attributes_as<Pool2dAttributes>();
+bool IsGlobalAverage(const OpSpec& spec, const Cpu& cpu) {
+  const auto& a = spec.attributes.as<Pool2dAttributes>();
   const Shape& x = spec.outputs[0].shape;
-  return a.mode == Pool2dAttributes::Mode::kAverage && a.padding == Padding{} &&
-         a.window_h == x[2] && a.window_w == x[3];
+  return SupportsTypes(spec, cpu) && a.mode == Pool2dAttributes::Mode::kAverage &&
+         a.padding == Padding{} && a.window_h == x[2] && a.window_w == x[3];
 }
 
 // The layout of dx: blocks of channels if all blocks are full, which suits the convolution before
@@ -114,15 +116,17 @@ class GlobalAverageBackward : public Kernel {
   KernelMemory memory_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kPool2d, .make = Make<Pool2d>},
+    {.kind = op::kPool2dBackward, .make = Make<Pool2dBackward>},
+    {.kind = op::kPool2dBackward,
+     .make = MakeTyped<GlobalAverageBackward>,
+     .supports = IsGlobalAverage,
+     .priority = 1},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads) {
-  return std::make_unique<Pool2d>(spec, threads);
-}
-
-std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads) {
-  if (IsGlobalAverage(spec)) return MakeTyped<GlobalAverageBackward>(spec, threads);
-  return std::make_unique<Pool2dBackward>(spec, threads);
-}
+KernelRows Pool2dKernels() { return kRows; }
 
 }  // namespace carole::onednn

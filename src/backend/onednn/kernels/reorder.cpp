@@ -1,6 +1,7 @@
 // Copies from one layout or type to another.
 
 #include "src/backend/onednn/kernels/onednn.h"
+#include "src/backend/ops/copies.h"
 
 namespace carole::onednn {
 namespace {
@@ -23,10 +24,12 @@ class Reorder : public PrimitiveKernel {
   }
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kReorder, .make = Make<Reorder>, .supports = SupportsTypesButResult},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, int threads) {
-  return std::make_unique<Reorder>(spec, threads);
-}
+KernelRows ReorderKernels() { return kRows; }
 
 }  // namespace carole::onednn

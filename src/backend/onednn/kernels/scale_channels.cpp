@@ -1,5 +1,7 @@
 // Multiplication by one factor for each channel of each image (squeeze-excite), in the layout of
 // the activation. The factors have one pixel, so they are plain.
+#include "src/backend/ops/scale_channels.h"
+
 #include <algorithm>
 
 #include "src/backend/onednn/kernels/planes.h"
@@ -14,7 +16,7 @@ template <typename T>
 class ScaleChannels : public Kernel {
  public:
   ScaleChannels(const OpSpec& spec, int threads)
-      : backward_(spec.kind == OpKind::kScaleChannelsBackward), threads_(threads) {
+      : backward_(spec.kind == op::kScaleChannelsBackward), threads_(threads) {
     Layout layout = KnownLayout(spec.inputs[0]);
     if (backward_ && layout.is_plain()) layout = KnownLayout(spec.inputs[1]);
     grid_ = Planes(spec.inputs[0].shape, layout);
@@ -87,10 +89,13 @@ class ScaleChannels : public Kernel {
   KernelMemory memory_;
 };
 
+constexpr KernelRow kRows[] = {
+    {.kind = op::kScaleChannels, .make = MakeTyped<ScaleChannels>},
+    {.kind = op::kScaleChannelsBackward, .make = MakeTyped<ScaleChannels>},
+};
+
 }  // namespace
 
-std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, int threads) {
-  return MakeTyped<ScaleChannels>(spec, threads);
-}
+KernelRows ScaleChannelsKernels() { return kRows; }
 
 }  // namespace carole::onednn

@@ -68,5 +68,16 @@ inline V Positive(V v) {
   return v < 0 ? V{} : v;  // NaN stays NaN
 }
 
+// Calls f.operator()<kLanes>(first lane) with kLanes = 16, then 8, 4 and 1, until all lanes are
+// covered.
+template <typename F>
+inline void ForLanes(int64_t lanes, F f) {
+  int64_t lane = 0;
+  for (; lane + 16 <= lanes; lane += 16) f.template operator()<16>(lane);
+  for (; lane + 8 <= lanes; lane += 8) f.template operator()<8>(lane);
+  for (; lane + 4 <= lanes; lane += 4) f.template operator()<4>(lane);
+  for (; lane < lanes; ++lane) f.template operator()<1>(lane);
+}
+
 }  // namespace
 }  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE

@@ -70,7 +70,7 @@ struct VectorKernels {
                         const T* addend, Plane plane, T* dx);
   void (*relu)(const T* x, T* y, int64_t count, float ceiling);  // ceiling 0: none
   void (*relu_backward)(const T* dy, const T* y, T* dx, int64_t count, float ceiling);
-  // y = relu6(x + 3) * factor; with `swish` also times x (op.h: HardActivationAttributes).
+  // y = relu6(x + 3) * factor; with `swish` also times x (HardActivationAttributes).
   void (*hard)(const T* x, T* y, int64_t count, bool swish, float factor);
   void (*hard_backward)(const T* dy, const T* x, T* dx, int64_t count, bool swish, float factor);
   void (*add)(const T* a, const T* b, T* sum, int64_t count);

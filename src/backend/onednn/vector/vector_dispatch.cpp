@@ -4,15 +4,8 @@
 
 namespace carole::onednn {
 
-#define CAROLE_VECTOR_TABLES(level)          \
-  namespace level {                          \
-  extern const VectorKernels<float> kFloats; \
-  extern const VectorKernels<Bf16> kBf16s;   \
-  }
-CAROLE_VECTOR_TABLES(simd_v2)
-CAROLE_VECTOR_TABLES(simd_v3)
-CAROLE_VECTOR_TABLES(simd_v4)
-#undef CAROLE_VECTOR_TABLES
+CAROLE_EACH_SIMD_LEVEL(extern const VectorKernels<float> kFloats;
+                       extern const VectorKernels<Bf16> kBf16s;)
 
 template <>
 const VectorKernels<float>& Vectors() {

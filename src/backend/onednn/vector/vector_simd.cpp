@@ -24,17 +24,6 @@ inline V MaskedByRelu(V y, float top, V v) {
   return y > 0 ? (y < top ? v : V{}) : V{};
 }
 
-// Calls f.operator()<kLanes>(first lane) with kLanes = 16, then 8, 4 and 1, until all lanes are
-// covered.
-template <typename F>
-inline void ForLanes(int64_t lanes, F f) {
-  int64_t lane = 0;
-  for (; lane + 16 <= lanes; lane += 16) f.template operator()<16>(lane);
-  for (; lane + 8 <= lanes; lane += 8) f.template operator()<8>(lane);
-  for (; lane + 4 <= lanes; lane += 4) f.template operator()<4>(lane);
-  for (; lane < lanes; ++lane) f.template operator()<1>(lane);
-}
-
 template <typename T>
 void Moments(const T* x, Plane plane, float* mean, float* m2) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {

@@ -58,13 +58,13 @@
 // The ratio is 1.7. That is more than the 1.3 that IsFaster() wants, so Winograd is used. For x
 // (8,512,7,7) and 512 output channels, only 32 tiles share the cost of the transformed filters: 58
 // million against 99 million. There, oneDNN's direct convolution is used.
-#include "src/backend/onednn/winograd/winograd.h"
-
 #include <algorithm>
 #include <type_traits>
 #include <vector>
 
+#include "src/backend/onednn/kernels/onednn.h"
 #include "src/backend/onednn/winograd/winograd_kernel.h"
+#include "src/backend/ops/conv2d.h"
 #include "src/core/divide_up.h"
 
 namespace carole::onednn {
@@ -98,7 +98,7 @@ class WinogradConv2d : public WinogradKernel {
  public:
   WinogradConv2d(const OpSpec& spec, int threads)
       : WinogradKernel(spec, threads, threads),
-        backward_(spec.kind == OpKind::kConv2dBackwardData),
+        backward_(spec.kind == op::kConv2dBackwardData),
         from_(spec.inputs[0].shape, lanes_),
         to_(spec.outputs[0].shape, lanes_),
         pairs_(from_.channels * to_.channels),
@@ -107,7 +107,7 @@ class WinogradConv2d : public WinogradKernel {
         product_(Stack(tiles_.per_block(), from_.channels),
                  Stack(from_.channels, to_.channels, backward_),
                  Stack(tiles_.per_block(), to_.channels), false) {
-    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto& a = spec.attributes.as<Conv2dAttributes>();
     relu_ = a.relu;
     top_ = backward_ ? 2 - a.padding.top : a.padding.top;
     left_ = backward_ ? 2 - a.padding.left : a.padding.left;
@@ -198,7 +198,7 @@ class WinogradBackwardFilter : public WinogradKernel {
         first_product_(MakeProducts(false)),
         product_(MakeProducts(true)),
         bias_sums_(static_cast<size_t>(teams_ * dy_.channels)) {
-    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto& a = spec.attributes.as<Conv2dAttributes>();
     top_ = a.padding.top;
     left_ = a.padding.left;
     output_layouts_[0] = Layout::Filter();
@@ -293,8 +293,8 @@ struct Task {
   bool has_filter_gradient;
 };
 Task TaskOf(const OpSpec& spec) {
-  const auto& a = spec.attributes_as<Conv2dAttributes>();
-  return spec.kind == OpKind::kConv2dBackwardFilter
+  const auto& a = spec.attributes.as<Conv2dAttributes>();
+  return spec.kind == op::kConv2dBackwardFilter
              ? Task{a, spec.outputs[0], spec.inputs[0], spec.inputs[1], true}
              : Task{a, spec.inputs[1], spec.inputs[0], spec.outputs[0], false};
 }
@@ -343,19 +343,32 @@ bool IsFaster(const Task& task) {
   return direct_cost > (is_halved ? 2.1 : 1.3) * winograd_cost;
 }
 
+// Whether Winograd's algorithm computes this convolution or gradient of one. The answer depends on
+// shapes, precision and kind of CPU only, so that all ranks and runs compute in the same way.
+bool UsesWinograd(const OpSpec& spec, const Cpu& cpu) {
+  if (cpu.winograd == Winograd::kNever || !SupportsTypes(spec, cpu) || HasReluYInput(spec))
+    return false;
+  const Task task = TaskOf(spec);
+  return IsSupported(task) && (cpu.winograd == Winograd::kIfPossible || IsFaster(task));
+}
+
+constexpr KernelRow kRows[] = {
+    {.kind = op::kConv2d,
+     .make = MakeTyped<WinogradConv2d>,
+     .supports = UsesWinograd,
+     .priority = 2},
+    {.kind = op::kConv2dBackwardData,
+     .make = MakeTyped<WinogradConv2d>,
+     .supports = UsesWinograd,
+     .priority = 2},
+    {.kind = op::kConv2dBackwardFilter,
+     .make = MakeTyped<WinogradBackwardFilter>,
+     .supports = UsesWinograd,
+     .priority = 2},
+};
+
 }  // namespace
 
-bool UsesWinograd(const OpSpec& spec, Winograd use) {
-  const bool is_conv2d = std::holds_alternative<Conv2dAttributes>(spec.attributes);
-  if (!is_conv2d || use == Winograd::kNever) return false;
-  const Task task = TaskOf(spec);
-  return IsSupported(task) && (use == Winograd::kIfPossible || IsFaster(task));
-}
-
-std::unique_ptr<Kernel> MakeWinograd(const OpSpec& spec, int threads) {
-  return spec.kind == OpKind::kConv2dBackwardFilter
-             ? MakeTyped<WinogradBackwardFilter>(spec, threads)
-             : MakeTyped<WinogradConv2d>(spec, threads);
-}
+KernelRows WinogradKernels() { return kRows; }
 
 }  // namespace carole::onednn

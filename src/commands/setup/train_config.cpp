@@ -1,0 +1,28 @@
+#include "src/commands/setup/train_config.h"
+
+#include "src/core/error.h"
+
+namespace carole::commands {
+
+void Validate(const TrainConfig& config) {
+  const int64_t max_bad_records = config.data.pipeline.max_bad_records;
+  if (config.step.reproducible && max_bad_records > 0) {
+    throw UsageError({.tag = "flags",
+                      .option = "max_bad_records",
+                      .got = max_bad_records,
+                      .want = "0 with " + Option("reproducible") +
+                              ": which record replaces a bad one depends on the number of ranks"});
+  }
+  const bool evaluates = config.trainer.eval_every > 0 || config.evaluation.epochs_per_eval > 0;
+  if (config.trainer.keep_best && !evaluates) {
+    throw UsageError(
+        {.tag = "flags",
+         .option = "keep_best",
+         .problem = "nothing is evaluated",
+         .hint = "give " + Option("eval_every") + " or " + Option("epochs_per_eval") + " as well"});
+  }
+  CheckSize("batch_size", config.batch.per_rank);
+  CheckSize("train_batch_size", config.batch.per_host);
+}
+
+}  // namespace carole::commands
