@@ -404,7 +404,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
         {"--num-layers=45", "got 45, want a number of layers 6n + 2"},
         {"--batch-norm-decay=inf", "got inf, want a finite number"},
         {"--learning_rate=", "got nothing, want a number"},
-        {"--labels_offset=", "got nothing, want a whole number"},
+        {"--labels_offset=", "got nothing, want -1000000 to 1000000"},
         {"--batch_size=010", "got 010, want a whole number without"},
         {"--seed=18446744073709551616",
          "got 18446744073709551616, want a whole number of at most 18446744073709551615"},
