@@ -165,10 +165,10 @@ void HierarchicalTreeAllReduce(CollectiveContext& context, std::span<T> data);
 
 struct AllReduceEntry {
   AllReduceAlgorithm algorithm;
+  bool supports_bf16_wire = false;             // whether it reads CollectiveContext::wire
   std::string_view requirement;                // what fits() requires, for error messages
   bool (*fits)(const Topology&);               // whether it can run on these hosts
   bool (*is_auto_candidate)(const Topology&);  // whether "auto" measures it
-  bool supports_bf16_wire = false;             // whether it reads CollectiveContext::wire
   void (*sum_f32)(CollectiveContext&, std::span<float>);  // null: CommBackend::NativeAllReduce
   void (*sum_f64)(CollectiveContext&, std::span<double>);
 };
@@ -185,10 +185,10 @@ inline bool Never(const Topology&) { return false; }
 // one member.
 inline constexpr AllReduceEntry kAllReduce[] = {
     {.algorithm = AllReduceAlgorithm::kRing,
+     .supports_bf16_wire = true,
      .requirement = "anywhere",
      .fits = Always,
      .is_auto_candidate = IsOneRankPerHost,
-     .supports_bf16_wire = true,
      .sum_f32 = RingAllReduce<float>,
      .sum_f64 = RingAllReduce<double>},
     {.algorithm = AllReduceAlgorithm::kTree,
@@ -204,10 +204,10 @@ inline constexpr AllReduceEntry kAllReduce[] = {
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
     {.algorithm = AllReduceAlgorithm::kHierarchical,
+     .supports_bf16_wire = true,
      .requirement = "anywhere",
      .fits = Always,
      .is_auto_candidate = IsMixed,
-     .supports_bf16_wire = true,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
     {.algorithm = AllReduceAlgorithm::kHierarchicalTree,

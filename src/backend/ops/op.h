@@ -224,7 +224,9 @@ class OpAttributes {
  public:
   OpAttributes() = default;
   template <typename T>
-  requires(!std::is_same_v<std::remove_cvref_t<T>, OpAttributes>) OpAttributes(T&& attributes)
+  requires(!std::is_same_v<std::remove_cvref_t<T>, OpAttributes>)
+      // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the line above excludes copies
+      OpAttributes(T&& attributes)
       : value_(std::forward<T>(attributes)) {}
 
   // Throw std::bad_any_cast if these are attributes of another type.
