@@ -237,8 +237,8 @@ class LayerNorm : public LayerNormKernel {
         PickSimd(simd_v2::LayerNorm<T>, simd_v3::LayerNorm<T>, simd_v4::LayerNorm<T>);
     const float* gamma = ValuesOr(kIn.gamma, 1, Channels(0));
     const float* beta = ValuesOr(kIn.beta, 0, Channels(1));
-    const T* x = memory_.inputs[kIn.x].as<T>();
-    T* y = memory_.outputs[0].as<T>();
+    const T* x = memory_.inputs[kIn.x].template as<T>();
+    T* y = memory_.outputs[0].template as<T>();
     ForUnits([&](int64_t, int64_t at, int64_t pixels) {
       loop(x + at, y + at, pixels, runs_, gamma, beta, epsilon_);
     });
@@ -254,7 +254,8 @@ class LayerNormBackward : public LayerNormKernel {
     static const auto loop = PickSimd(simd_v2::LayerNormBackward<T>, simd_v3::LayerNormBackward<T>,
                                       simd_v4::LayerNormBackward<T>);
     const float* gamma = ValuesOr(kBackIn.gamma, 1, Channels(0));
-    const T *dy = memory_.inputs[kBackIn.dy].as<T>(), *x = memory_.inputs[kBackIn.x].as<T>();
+    const T *dy = memory_.inputs[kBackIn.dy].template as<T>(),
+            *x = memory_.inputs[kBackIn.x].template as<T>();
     const Tensor& dx = memory_.outputs[kBackOut.dx];
     ForUnits([&](int64_t unit, int64_t at, int64_t pixels) {
       float *dgamma = PartOf(kBackOut.dgamma, unit), *dbeta = PartOf(kBackOut.dbeta, unit);
@@ -275,7 +276,7 @@ class LayerNormBackward : public LayerNormKernel {
 
   void AddParts(int output) const {
     if (memory_.outputs[output].data == nullptr) return;
-    float* to = memory_.outputs[output].as<float>();
+    float* to = memory_.outputs[output].template as<float>();
 #pragma omp parallel for num_threads(threads_) schedule(static) if (units() * channels() > 16384)
     for (int64_t c = 0; c < channels(); ++c) {
       double sum = 0;
