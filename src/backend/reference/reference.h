@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 
 #include "src/backend/kernel_table.h"
 #include "src/backend/plain_kernel.h"
@@ -35,11 +36,39 @@ class ElementwiseKernel : public ReferenceKernel {
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 };
 
+// y[i] = F(x0[i]) or F(x0[i], x1[i]) for output y and inputs x0 and x1. F computes in double.
+template <typename T, auto F>
+class MapKernel : public ElementwiseKernel {
+ public:
+  using ElementwiseKernel::ElementwiseKernel;
+
+  void Run(const RunContext&) override {
+    constexpr bool kHasTwoInputs = std::is_invocable_v<decltype(F), double, double>;
+    const T *x0 = in<T>(0), *x1 = kHasTwoInputs ? in<T>(1) : nullptr;
+    T* y = out<T>(0);
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) {
+      if constexpr (kHasTwoInputs) {
+        y[i] = static_cast<T>(F(x0[i], x1[i]));
+      } else {
+        y[i] = static_cast<T>(F(x0[i]));
+      }
+    });
+  }
+};
+
 // Makes a K<double> if the first input is fp64, else a K<float>.
 template <template <typename> class K>
 std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
   if (spec.inputs[0].dtype == DType::kF64) return std::make_unique<K<double>>(spec, threads);
   return std::make_unique<K<float>>(spec, threads);
+}
+
+// Makes a MapKernel of F for the type of the first input.
+template <auto F>
+std::unique_ptr<Kernel> MakeMap(const OpSpec& spec, int threads) {
+  if (spec.inputs[0].dtype == DType::kF64)
+    return std::make_unique<MapKernel<double, F>>(spec, threads);
+  return std::make_unique<MapKernel<float, F>>(spec, threads);
 }
 
 using KernelRow = KernelRowFor<int>;  // the context is the number of threads
