@@ -23,15 +23,6 @@ std::string_view Name(Precision precision) {
   return "?";
 }
 
-Precision ParsePrecision(std::string_view name) {
-  for (const Precision p :
-       {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-    if (Name(p) == name) return p;
-  }
-  throw ConfigError(
-      {.tag = "flags", .option = "precision", .got = name, .want = "fp32, bf16, fp16 or tf32"});
-}
-
 DType ActivationType(Precision precision) {
   return precision == Precision::kBf16   ? DType::kBF16
          : precision == Precision::kFp16 ? DType::kF16

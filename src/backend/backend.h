@@ -93,9 +93,9 @@ enum class Winograd : uint8_t {
 // and matrix products multiply (see ops/op.h). Weights and everything that belongs to them stay
 // fp32. kTf32 stores fp32 and rounds only the factors of products.
 enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16 };
+inline constexpr Precision kPrecisions[] = {Precision::kFp32, Precision::kBf16, Precision::kFp16,
+                                            Precision::kTf32};
 std::string_view Name(Precision precision);
-// Throws ConfigError, which lists the known names, if there is no such precision.
-Precision ParsePrecision(std::string_view name);
 DType ActivationType(Precision precision);  // the type in which activations are stored
 
 // Memory that kernels can work on: host memory for CPU backends, GPU memory for CUDA. It is freed

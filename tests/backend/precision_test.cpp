@@ -10,22 +10,12 @@
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
 #include "tests/support/precision_problem.h"
-#include "tests/support/text_of.h"
 
 namespace carole::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-TEST(Precision, NamesAreParsed) {
-  for (const Precision p :
-       {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-    EXPECT_EQ(ParsePrecision(Name(p)), p);
-  }
-  EXPECT_EQ(TextOf<ConfigError>([] { ParsePrecision("fp8"); }),
-            "[flags] \x1f$(precision): got fp8, want fp32, bf16, fp16 or tf32");
-}
 
 TEST(Precision, CpusRefuseTf32) {
   for (const BackendEntry& entry : kBackends) {

@@ -162,8 +162,7 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
 
 void AddPrecisionFlag(CommandLine& line, Precision& precision, const std::string& help) {
   std::vector<std::pair<std::string, Precision>> choices;
-  for (const Precision p : {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kTf32})
-    choices.emplace_back(carole::Name(p), p);
+  for (const Precision p : kPrecisions) choices.emplace_back(carole::Name(p), p);
   line.AddChoice("precision", precision, choices, help, HelpLevel::kBasic);
 }
 
