@@ -90,7 +90,7 @@ TEST(LaunchCommand, LeavesTheEvaluationOfARecipeToAnEvaluator) {
       {{"--recipe=imagenet_main", "--epochs=1"}, false},
       {{"--recipe=imagenet_main", "--eval_every=5"}, false},
       {{"--recipe=imagenet_main", "--keep_best"}, false},
-      {{"--recipe=imagenet_main", "--eval_every=0"}, true},
+      {{"--recipe=imagenet_main", "--eval_every=0"}, false},
       {{"--recipe=mnist_dist"}, false},
       {{"--epochs_per_eval=1"}, false},
   };
