@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/checkpoint/weights_source.h"
@@ -28,6 +29,9 @@ namespace carole::io {
 std::optional<std::string> FindTfCheckpoint(const std::string& path);
 // True if the file ends as a LevelDB table does, so that it may be a V1 checkpoint.
 bool IsLeveldbTable(const std::string& path);
+
+// True if WeightsSource::step() reads the training step from a tensor of this name.
+bool IsGlobalStep(std::string_view name);
 
 // Opens a checkpoint. OpenTfCheckpoint() takes a result of FindTfCheckpoint(). Both throw DataError
 // if the file is damaged, DiskError if it cannot be read.

@@ -128,10 +128,48 @@ TEST(TfCheckpoint, RefusesAStepOutOfRange) {
   for (const int64_t bad : {int64_t{-3}, std::numeric_limits<int64_t>::max()}) {
     const std::vector<int64_t> step{bad};
     WriteTfCheckpoint(folder / "m", {{"global_step", TfType::kInt64, {}, BytesOf(step)}});
-    EXPECT_THAT(
-        [&] { OpenWeights(folder.path())->step(); },
-        ThrowsMessage<DataError>(HasSubstr(fmt::format("global_step: got {}, want 0", bad))));
+    EXPECT_THAT([&] { OpenWeights(folder.path())->step(); },
+                ThrowsMessage<DataError>(HasSubstr(
+                    fmt::format("global_step: is not a training step: got {}, want 0", bad))));
   }
+}
+
+// The step of a checkpoint whose only tensor is `name`.
+template <typename T>
+std::optional<int64_t> StepOf(TfType type, T value, const Shape& shape = {},
+                              const std::string& name = "global_step") {
+  TemporaryFolder folder;
+  const std::vector<T> values(static_cast<size_t>(shape.size()), value);
+  WriteTfCheckpoint(folder / "m", {{name, type, shape, BytesOf(values)}});
+  const auto reader = OpenWeights(folder.path());
+  EXPECT_EQ(reader->names().size(), IsGlobalStep(name) ? 0U : 1U);
+  return reader->step();
+}
+
+TEST(TfCheckpoint, ReadsAStepOfAnyType) {
+  EXPECT_EQ(StepOf<int32_t>(TfType::kInt32, 120), 120);
+  EXPECT_EQ(StepOf<uint64_t>(TfType::kUint64, 121), 121);
+  EXPECT_EQ(StepOf<uint8_t>(TfType::kUint8, 200), 200);
+  EXPECT_EQ(StepOf<float>(TfType::kFloat, 122.0F), 122);
+  EXPECT_EQ(StepOf<double>(TfType::kDouble, 3'000'000'017.0), 3'000'000'017);
+  EXPECT_EQ(StepOf<uint16_t>(TfType::kHalf, 0x4900), 10);
+  EXPECT_EQ(StepOf<int32_t>(TfType::kInt32, 5, {1}), 5);
+  EXPECT_EQ(StepOf<int32_t>(TfType::kInt32, 6, {}, "global_step/.ATTRIBUTES/VARIABLE_VALUE"), 6);
+  EXPECT_EQ(StepOf<float>(TfType::kFloat, 7, {}, "net/global_step"), std::nullopt);
+}
+
+TEST(TfCheckpoint, RefusesAStepThatIsNotOneWholeNumber) {
+  const auto error = [](TfType type, auto value, const Shape& shape = {}) {
+    return TextOf<DataError>([&] { StepOf(type, value, shape); });
+  };
+  EXPECT_THAT(error(TfType::kFloat, 0.5F),
+              HasSubstr("global_step: is not a training step: got 0.5"));
+  EXPECT_THAT(error(TfType::kFloat, -1.0F), HasSubstr("got -1"));
+  EXPECT_THAT(error(TfType::kDouble, std::numeric_limits<double>::quiet_NaN()),
+              HasSubstr("got nan"));
+  EXPECT_THAT(error(TfType::kDouble, 1e300), HasSubstr("got 1e+300"));
+  EXPECT_THAT(error(TfType::kInt64, int64_t{3}, {2}), HasSubstr("got shape [2]"));
+  EXPECT_THAT(error(TfType::kInt64, int64_t{3}, {0}), HasSubstr("got shape [0]"));
 }
 
 TEST(TfCheckpoint, RoundTripIsExact) {
