@@ -23,6 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ReadAll(*carole::io::ParseTfCheckpoint("input", source(),
                                            [&](int64_t, int64_t) { return source(); }));
   });
-  return carole::fuzz::Run<carole::DataError>(
-      [&] { ReadAll(*carole::io::ParseTfV1Checkpoint(source())); });
+  return carole::fuzz::Run<carole::DataError>([&] {
+    std::vector<std::unique_ptr<carole::Source>> tables;
+    tables.push_back(source());
+    ReadAll(*carole::io::ParseTfV1Checkpoint("input", std::move(tables)));
+  });
 }
