@@ -56,11 +56,14 @@ std::function<bool()> MakeStopRequest(const train::TimeLimit& limit) {
   };
 }
 
-std::function<void(VariableStore&)> MakeWarmStart(const TrainConfig& config) {
+std::function<void(VariableStore&)> MakeWarmStart(const TrainConfig& config,
+                                                  const nets::Model& model) {
   if (config.checkpoint_path.empty()) return {};
-  return [&config](VariableStore& store) {
-    const auto reader = io::OpenWeights(config.checkpoint_path);
-    const train::WarmStartReport report = train::WarmStart(*reader, config.warm_start, store);
+  train::WarmStartOptions options = config.warm_start;
+  options.classifiers = nets::ClassifierVariables(model);
+  return [path = config.checkpoint_path, options](VariableStore& store) {
+    const auto reader = io::OpenWeights(path);
+    const train::WarmStartReport report = train::WarmStart(*reader, options, store);
     train::LogWarmStartReport(report, reader->path());
   };
 }
@@ -192,7 +195,7 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
   const train::TimeLimit limit = MakeTimeLimit(config.time_limit);
   train::TrainerOptions options = config.trainer;
   options.attributes = MakeRunMetadata(config, plan, input, context);
-  options.warm_start = MakeWarmStart(config);
+  options.warm_start = MakeWarmStart(config, model);
   options.stop_requested = MakeStopRequest(limit);
   options.keras = DescribeForKeras(config, input, model, rate);
   const auto step = MakeStep(config, std::move(model), context);
