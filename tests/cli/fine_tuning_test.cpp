@@ -160,6 +160,21 @@ TEST_F(FineTuningTest, EvaluationFollowsARunUntilTheTimeout) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
+TEST_F(FineTuningTest, EvaluationFollowsFoldersOnly) {
+  const std::string tf = folder_ / "tf";
+  Train(train_dir_, {"--max_number_of_steps=1"});
+  RunToEnd({"checkpoint", "convert", train_dir_, tf + "/model.ckpt-1"});
+  const Words follow = {"--eval_interval_secs=0.1", "--max_number_of_evaluations=1", "--eval_dir="};
+  EXPECT_THAT(RunToEnd(EvalWords(tf, follow)).err, HasSubstr("tf/model.ckpt-1, step 1"));
+  for (const std::string& one : {train_dir_ + "/model.ckpt-1.h5", tf + "/model.ckpt-1"})
+    EXPECT_TRUE(FailsWith(Carole(EvalWords(one, follow)), 64,
+                          {"--eval_interval_secs: got one checkpoint", one}));
+  // A net that does not fit is an error, not a damaged checkpoint.
+  Words other = follow;
+  other.emplace_back("--labels_offset=-2");
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(tf, other)), 65, {"wrong shape LeNet/fc4/weights"}));
+}
+
 TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   Train(train_dir_, {"--max_number_of_steps=150", "--batch_size=32"});
   const std::string images = folder_ / "images";
