@@ -178,6 +178,8 @@ TEST(CheckpointCli, RefusesBadFilesAndFlags) {
     EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, place}), 64,
                           {"[checkpoint] " + place + ": is a folder; name a file"}));
   EXPECT_FALSE(std::filesystem::exists(target));
+  EXPECT_THAT(RunToEnd({"checkpoint", "convert", kFixtures + "sharded.ckpt", folder / "m"}).err,
+              HasSubstr("sharded.ckpt: stores no global_step; the new file gets step 0"));
 }
 
 }  // namespace
