@@ -140,7 +140,7 @@ WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOption
                          ? "exclude them with " + exclude
                          : fmt::format("{}: no variable has the prefix {}", exclude,
                                        JoinFirst(report.unused_scopes, kMaxNamesInError));
-  if (!report.missing.empty())
+  if (!report.missing.empty() && !options.ignore_missing)
     hint += ", or allow missing ones with " + Option("ignore_missing_vars");
   RequireAll(report, options.ignore_missing, reader.path(), hint);
   if (report.restored.empty()) {
