@@ -21,6 +21,7 @@
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
 #include "src/core/log.h"
+#include "src/core/text/parse_number.h"
 #include "src/export/keras_model.h"
 #include "src/train/loop/stop_signals.h"
 #include "src/train/loop/time_limit.h"
@@ -40,8 +41,17 @@ nets::Model BuildTrainingModel(const TrainConfig& config, const NetInput& input,
 
 // Returns the time limit of --max_time and of the Slurm job.
 train::TimeLimit MakeTimeLimit(train::TimeLimitOptions options) {
-  if (const char* end = std::getenv("SLURM_JOB_END_TIME"); end != nullptr)
-    options.job_end = std::strtoll(end, nullptr, 10);
+  if (const char* end = std::getenv("SLURM_JOB_END_TIME"); end != nullptr) {
+    const auto seconds = ParseNumber<int64_t>(end);
+    if (!seconds) {
+      LogWarning(
+          "run",
+          "SLURM_JOB_END_TIME: got {}, want seconds since 1970; the run does not stop before "
+          "the end of its job",
+          end);
+    }
+    options.job_end = seconds.value_or(0);
+  }
   return train::TimeLimit(options);
 }
 
