@@ -13,6 +13,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/checkpoint_folder.h"
 #include "io/events/event_writer.h"
+#include "io/tensorflow/tf_checkpoint.h"
 #include "io/weights/checkpoint_follower.h"
 #include "io/weights/open_weights.h"
 #include "launch/job/end_markers.h"
@@ -124,11 +125,10 @@ bool IsWhole(const std::string& checkpoint) {
   }
 }
 
-// Whether the file, or the index of a TensorFlow checkpoint, is still there.
+// Whether the file, or a file of a TensorFlow checkpoint, is still there.
 bool Exists(const std::string& checkpoint) {
   std::error_code error;
-  return std::filesystem::exists(checkpoint, error) ||
-         std::filesystem::exists(checkpoint + ".index", error);
+  return std::filesystem::exists(checkpoint, error) || io::FindTfCheckpoint(checkpoint);
 }
 
 // Reads the checkpoint on rank 0 and broadcasts its variables, so that only rank 0 needs to see the
