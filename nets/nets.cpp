@@ -75,6 +75,20 @@ void AddLosses(Model& model, const ModelOptions& o) {
   add("softmax_cross_entropy_loss", model.logits, 1);
 }
 
+// Returns the names of the variables of the last layer that `logits` comes from.
+std::vector<std::string> LastLayerVariables(const Graph& g, ValueId logits) {
+  std::vector<std::string> names;
+  for (ValueId id = logits; names.empty() && g.value(id).producer != kNone;) {
+    const Node& node = g.nodes()[g.value(id).producer];
+    for (const ValueId input : node.inputs) {
+      if (input != kNone && g.value(input).variable != kNone)
+        names.push_back(g.variables()[g.value(input).variable].name);
+    }
+    id = node.inputs[0];
+  }
+  return names;
+}
+
 }  // namespace
 
 const NetEntry* TryFindNet(std::string_view name) {
@@ -108,6 +122,13 @@ Model BuildModel(const NetEntry& net, const ModelOptions& given) {
   g.MarkOutput(model.logits);
   if (!options.training) g.MarkOutput(model.predictions);
   return model;
+}
+
+std::vector<std::vector<std::string>> ClassifierVariables(const Model& model) {
+  std::vector<std::vector<std::string>> classifiers{LastLayerVariables(*model.graph, model.logits)};
+  if (model.aux_logits != kNone)
+    classifiers.push_back(LastLayerVariables(*model.graph, model.aux_logits));
+  return classifiers;
 }
 
 }  // namespace carole::nets

@@ -2,7 +2,9 @@
 // README.md explains how a net is written and how to add one.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "nets/layers/model.h"
 
@@ -154,5 +156,10 @@ const NetEntry& FindNet(std::string_view name);
 // yet. Throws UsageError, which names the values that work, if the net does not support the image
 // size, the channels, the number of classes, the batch size or the label smoothing.
 Model BuildModel(const NetEntry& net, const ModelOptions& options);
+
+// Returns the names of the variables of each classifier: the last layer before the logits, and in
+// training before the auxiliary logits. The last dimension of such a variable is the number of
+// classes. Call it before the graph is fused.
+std::vector<std::vector<std::string>> ClassifierVariables(const Model& model);
 
 }  // namespace carole::nets

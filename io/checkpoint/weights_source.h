@@ -36,6 +36,7 @@ class WeightsSource {
   virtual void Read(const std::string& name, std::span<float> out) const = 0;
 
   // The number of training steps behind these weights; nullopt if the file does not store it.
+  // Throws DataError if what it stores is not a number of steps.
   virtual std::optional<int64_t> step() const { return std::nullopt; }
   // The whole checkpoint, with slots and attributes, if carole wrote the file; else null.
   virtual const Checkpoint* carole_checkpoint() const { return nullptr; }

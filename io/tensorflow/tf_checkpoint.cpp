@@ -11,15 +11,12 @@
 #include "io/tensorflow/tf_tensors.h"
 #include "src/core/error.h"
 #include "src/core/files/crc32c.h"
-#include "src/core/log.h"
 
 namespace carole::io {
 namespace {
 
 constexpr int64_t kMaxShards = 100'000;
-constexpr uint64_t kMaxStateBytes = 1 << 20;
 constexpr std::string_view kIndexSuffix = ".index";
-constexpr std::string_view kDataInfix = ".data-";
 
 class V2Checkpoint final : public TfTensors {
  public:
@@ -117,55 +114,7 @@ class V2Checkpoint final : public TfTensors {
   mutable uint64_t bytes_left_ = 0;  // bytes of the open shards that no tensor has claimed yet
 };
 
-bool IsFile(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
-}
-
-bool IsV2(const std::string& prefix) { return IsFile(prefix + std::string(kIndexSuffix)); }
-
-bool IsTfCheckpoint(const std::string& prefix) { return IsV2(prefix) || IsLeveldbTable(prefix); }
-
-// Returns the checkpoint that `model_checkpoint_path: "…"` in the folder's file `checkpoint` names,
-// or "" if there is no such file or line.
-std::string LatestOf(const std::filesystem::path& folder) {
-  const std::filesystem::path state = folder / "checkpoint";
-  if (!std::filesystem::is_regular_file(state)) return "";
-  const std::string text = ReadAll(*OpenFile(state), kMaxStateBytes);
-  constexpr std::string_view kKey = "model_checkpoint_path: \"";
-  const size_t begin = text.find(kKey);
-  if (begin == std::string::npos || (begin > 0 && text[begin - 1] != '\n')) return "";
-  const size_t first = begin + kKey.size();
-  const size_t end = text.find('"', first);
-  if (end == std::string::npos) return "";
-  const std::filesystem::path named = folder / text.substr(first, end - first);
-  // In a copied folder, the file may name the original folder.
-  const std::filesystem::path latest = IsTfCheckpoint(named) ? named : folder / named.filename();
-  if (!IsTfCheckpoint(latest)) {
-    throw DataError(fmt::format(
-        "[io.tf_checkpoint] {}: names {}, which does not exist; copy its files too, or move this "
-        "file away to start from scratch",
-        state.string(), latest.string()));
-  }
-  return latest;
-}
-
 }  // namespace
-
-std::optional<std::string> FindTfCheckpoint(const std::string& path) {
-  std::error_code error;
-  std::string prefix = path;
-  if (std::filesystem::is_directory(path, error)) {
-    prefix = LatestOf(path);
-  } else if (path.ends_with(kIndexSuffix)) {
-    prefix.resize(path.size() - kIndexSuffix.size());
-  } else if (const size_t data = path.find(kDataInfix, path.rfind('/') + 1);
-             data != std::string::npos && IsFile(path)) {
-    prefix.resize(data);
-  }
-  if (prefix.empty() || !IsTfCheckpoint(prefix)) return std::nullopt;
-  return prefix;
-}
 
 std::unique_ptr<WeightsSource> ParseTfCheckpoint(const std::string& name,
                                                  std::unique_ptr<Source> index,
@@ -174,11 +123,11 @@ std::unique_ptr<WeightsSource> ParseTfCheckpoint(const std::string& name,
 }
 
 std::unique_ptr<WeightsSource> OpenTfCheckpoint(const std::string& path) {
-  if (!IsV2(path)) return OpenTfV1Checkpoint(path);
-  return ParseTfCheckpoint(
-      path, OpenFile(path + std::string(kIndexSuffix)), [path](int64_t shard, int64_t num_shards) {
-        return OpenFile(fmt::format("{}.data-{:05}-of-{:05}", path, shard, num_shards));
-      });
+  const std::string index = path + std::string(kIndexSuffix);
+  if (!std::filesystem::is_regular_file(index)) return OpenTfV1Checkpoint(path);
+  return ParseTfCheckpoint(path, OpenFile(index), [path](int64_t shard, int64_t num_shards) {
+    return OpenFile(fmt::format("{}.data-{:05}-of-{:05}", path, shard, num_shards));
+  });
 }
 
 }  // namespace carole::io

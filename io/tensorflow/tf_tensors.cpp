@@ -3,18 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/tensorflow/tf_checkpoint.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
 
 namespace carole::io {
 namespace {
 
-// The name of the step in name-based checkpoints, and in object-based ones of an Estimator.
+// The name of the step in name-based checkpoints, and in object-based ones of an Estimator and of
+// tf.train.Checkpoint(global_step=…).
 constexpr const char* kGlobalSteps[] = {"global_step",
-                                        "estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE"};
+                                        "estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE",
+                                        "global_step/.ATTRIBUTES/VARIABLE_VALUE"};
 constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 16;
 
 bool IsFloat(TfType type) {
@@ -27,6 +32,11 @@ std::string ToText(std::span<const int64_t> dims) {
   std::string text;
   for (int64_t size : dims) text += (text.empty() ? "" : ",") + std::to_string(size);
   return text;
+}
+
+// "global_step int64 []"
+std::string Describe(const std::string& name, TfType type, std::span<const int64_t> dims) {
+  return fmt::format("{} {} [{}]", name, NameOf(type), ToText(dims));
 }
 
 // The number of elements of a shape; nullopt if a dimension is negative or the number too large.
@@ -72,17 +82,19 @@ void VisitRows(const Shape& whole, const TfSlice& slice, Visit&& visit) {
 
 }  // namespace
 
+bool IsGlobalStep(std::string_view name) { return std::ranges::count(kGlobalSteps, name) > 0; }
+
 void TfTensors::Refuse(std::string_view what) const {
   throw DataError(fmt::format("[io.tf] {}: {}", path_, what));
 }
 
 void TfTensors::Add(const std::string& name, TfType type, std::span<const int64_t> dims,
                     std::vector<TfPart> parts) {
-  const bool is_step =
-      std::ranges::count(kGlobalSteps, name) > 0 && type == TfType::kInt64 && dims.empty();
-  const bool readable = (IsFloat(type) || is_step) && dims.size() <= Shape::kMaxRank;
-  if (!readable || is_step)
-    other_tensors_.push_back(fmt::format("{} {} [{}]", name, NameOf(type), ToText(dims)));
+  const bool is_step = IsGlobalStep(name);
+  const bool readable =
+      (is_step ? SizeOf(type) > 0 : IsFloat(type)) && dims.size() <= Shape::kMaxRank;
+  if (!readable || is_step) other_tensors_.push_back(Describe(name, type, dims));
+  if (is_step && !readable) unreadable_step_ = other_tensors_.back();
   if (!readable) return;
   const std::optional<int64_t> count = Count(dims);
   if (!count) Refuse(fmt::format("{}: invalid shape: got [{}]", name, ToText(dims)));
@@ -147,16 +159,45 @@ void TfTensors::Read(const std::string& name, std::span<float> out) const {
     Refuse(fmt::format("{}: slices leave gaps", name));
 }
 
+int64_t TfTensors::ReadStep(const std::string& name, const Tensor& tensor) const {
+  const auto refuse = [&](const std::string& got) {
+    Refuse(
+        fmt::format("{}: is not a training step: got {}, want 0 to {} as one whole number; use "
+                    "another checkpoint",
+                    name, got, kMaxStep));
+  };
+  if (tensor.shape.size() != 1) refuse("shape " + tensor.shape.ToString());
+  const auto part = std::ranges::find_if(tensor.parts, [&](const TfPart& stored) {
+    return SizesOf(tensor.shape, stored.slice).size() == 1;
+  });
+  const std::vector<char> bytes = ReadChecked(name, tensor, *part);
+  const std::string_view value(bytes.data(), bytes.size());
+  if (!IsFloat(tensor.type)) {
+    const int64_t step = ConvertToInteger(tensor.type, value);
+    if (step < 0 || step > kMaxStep) refuse(std::to_string(step));
+    return step;
+  }
+  double step = 0;
+  if (tensor.type == TfType::kDouble) {
+    step = LoadLittleEndian<double>(value.data());
+  } else {
+    float number = 0;
+    ConvertToFloats(tensor.type, value, {&number, 1});
+    step = number;
+  }
+  const bool in_range = step >= 0 && step <= static_cast<double>(kMaxStep);  // false for NaN
+  if (!in_range || step != std::floor(step)) refuse(fmt::format("{}", step));
+  return static_cast<int64_t>(step);
+}
+
 std::optional<int64_t> TfTensors::step() const {
   for (const char* name : kGlobalSteps) {
     const auto it = tensors_.find(name);
-    if (it == tensors_.end() || it->second.type != TfType::kInt64) continue;
-    const std::vector<char> bytes = ReadChecked(name, it->second, it->second.parts[0]);
-    const int64_t step = ConvertToInteger(TfType::kInt64, {bytes.data(), bytes.size()});
-    if (step >= 0 && step <= kMaxStep) return step;
-    Refuse(fmt::format("{}: got {}, want 0 to {}; use another checkpoint", name, step, kMaxStep));
+    if (it != tensors_.end()) return ReadStep(name, it->second);
   }
-  return std::nullopt;
+  if (unreadable_step_.empty()) return std::nullopt;
+  Refuse(fmt::format("{}: is not a training step: want one whole number; use another checkpoint",
+                     unreadable_step_));
 }
 
 }  // namespace carole::io

@@ -74,11 +74,15 @@ class TfTensors : public WeightsSource {
   void CheckParts(const std::string& name, const Tensor& tensor) const;
   std::vector<char> ReadChecked(const std::string& name, const Tensor& tensor,
                                 const TfPart& part) const;
+  // Reads a global step of any integer or floating-point type. Throws DataError if it is not one
+  // whole number.
+  int64_t ReadStep(const std::string& name, const Tensor& tensor) const;
 
   const std::string path_;
   std::vector<std::string> names_;
   std::vector<std::string> other_tensors_;
   std::unordered_map<std::string, Tensor> tensors_;  // all of names_, and the global step
+  std::string unreadable_step_;  // description of a global step that is not a number; "": none
 };
 
 }  // namespace carole::io

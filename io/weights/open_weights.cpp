@@ -111,6 +111,16 @@ std::unique_ptr<WeightsSource> TryOpenWeights(const std::string& path) {
   return nullptr;
 }
 
+std::string DescribeUnnamedCheckpoint(const std::string& folder) {
+  const auto prefix = FindUnnamedTfCheckpoint(folder);
+  if (!prefix) return "";
+  return fmt::format(
+      "{0}: has no file named checkpoint, which says that {1} is its latest checkpoint; name the "
+      "checkpoint by its prefix, or write the line model_checkpoint_path: \"{1}\" into "
+      "{0}/checkpoint",
+      folder, std::filesystem::path(*prefix).filename().string());
+}
+
 std::unique_ptr<WeightsSource> OpenWeights(const std::string& path) {
   if (auto reader = TryOpenWeights(path)) return reader;
   if (std::filesystem::exists(path + "/saved_model.pb"))
@@ -122,6 +132,8 @@ std::unique_ptr<WeightsSource> OpenWeights(const std::string& path) {
                     "model.save(\"NAME.h5\")",
                     path));
   }
+  if (const std::string unnamed = DescribeUnnamedCheckpoint(path); !unnamed.empty())
+    throw DataError("[io.weights] " + unnamed);
   const auto file = FirstHdf5(path);
   throw DataError(
       fmt::format("[io.weights] {}: no checkpoint found; give the path of a file{}, or of a folder "

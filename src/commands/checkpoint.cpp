@@ -109,6 +109,7 @@ std::unique_ptr<io::WeightsSource> OpenVerified(const std::string& path) {
     values.resize(static_cast<size_t>(file->shape(name).size()));
     file->Read(name, values);
   }
+  (void)file->step();  // throws DataError if that is not a number of steps
   return file;
 }
 

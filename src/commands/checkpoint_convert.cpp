@@ -18,6 +18,7 @@
 #include "src/commands/setup/evaluation.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
+#include "src/core/log.h"
 #include "src/core/text/join_names.h"
 #include "src/export/keras_model.h"
 #include "src/train/state/run_metadata.h"
@@ -128,7 +129,9 @@ io::Checkpoint Collect(const io::WeightsSource& file, const std::vector<Variable
   io::Checkpoint checkpoint{.step = file.step().value_or(0)};
   std::set<std::string> done;
   std::vector<std::string> left_out = file.other_tensors();
-  std::erase_if(left_out, [](const auto& name) { return name.starts_with("global_step "); });
+  std::erase_if(left_out, [](const std::string& described) {
+    return io::IsGlobalStep(described.substr(0, described.find(' ')));
+  });
   const auto add = [&](std::vector<io::CheckpointVariable>& list, const std::string& name,
                        bool trainable) {
     if (!done.insert(name).second) return;
@@ -234,6 +237,8 @@ void FillMissingFlags(const train::RunMetadata& metadata, ConvertFlags& flags) {
 io::Checkpoint Load(ConvertFlags flags) {
   const std::unique_ptr<io::WeightsSource> file = io::OpenWeights(flags.source);
   const io::Checkpoint* own = file->carole_checkpoint();
+  if (!file->step())
+    LogWarning("checkpoint", "{}: stores no global_step; the new file gets step 0", file->path());
   FillMissingFlags(ReadRunMetadata(*file), flags);
   const std::optional<FittedNet> net = FindNet(flags, *file);
   io::Checkpoint checkpoint = net ? CollectNet(*file, *net) : Collect(*file, {});

@@ -12,8 +12,9 @@
 #include "collectives/ranks/rank_local_work.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/checkpoint_folder.h"
-#include "io/checkpoint/checkpoint_follower.h"
 #include "io/events/event_writer.h"
+#include "io/tensorflow/tf_checkpoint.h"
+#include "io/weights/checkpoint_follower.h"
 #include "io/weights/open_weights.h"
 #include "launch/job/end_markers.h"
 #include "src/commands/cli/commands.h"
@@ -112,11 +113,22 @@ EvaluatedCheckpoint Read(const EvalFlags& flags, const std::string& path,
 
 bool IsWhole(const std::string& checkpoint) {
   try {
-    io::ReadCheckpoint(checkpoint);
+    const auto reader = io::OpenWeights(checkpoint);
+    std::vector<float> values;
+    for (const std::string& name : reader->names()) {
+      values.resize(static_cast<size_t>(reader->shape(name).size()));
+      reader->Read(name, values);
+    }
     return true;
   } catch (const Error&) {
     return false;
   }
+}
+
+// Whether the file, or a file of a TensorFlow checkpoint, is still there.
+bool Exists(const std::string& checkpoint) {
+  std::error_code error;
+  return std::filesystem::exists(checkpoint, error) || io::FindTfCheckpoint(checkpoint);
 }
 
 // Reads the checkpoint on rank 0 and broadcasts its variables, so that only rank 0 needs to see the
@@ -135,8 +147,7 @@ std::optional<EvaluatedCheckpoint> ShareCheckpoint(const EvalFlags& flags, const
       if (flags.eval_interval_secs == 0 || IsWhole(path)) throw;
       LogWarning("eval", "{}; skipping this checkpoint", WithoutTag(error.what()));
     } catch (const Error&) {
-      std::error_code error;
-      if (flags.eval_interval_secs == 0 || std::filesystem::exists(path, error)) throw;
+      if (flags.eval_interval_secs == 0 || Exists(path)) throw;
       LogWarning("eval", "{}: was deleted; waiting for the next checkpoint", path);
     }
   });
@@ -314,6 +325,9 @@ void Follow(const EvalFlags& flags, const train::RunMetadata& metadata, const Ra
             CheckpointWaiter& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
   LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint.path);
+  if (const std::string unnamed = io::DescribeUnnamedCheckpoint(flags.checkpoint.path);
+      context.is_chief() && !unnamed.empty())
+    LogWarning("eval", "not evaluated: {}", unnamed);
   int64_t done = 0;
   while (flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations) {
     const auto path = checkpoints.Wait();
@@ -329,6 +343,8 @@ void Follow(const EvalFlags& flags, const train::RunMetadata& metadata, const Ra
     if (context.is_chief()) output.Write(*metrics, *evaluated);
     ++done;
   }
+  if (done == 0 && context.is_chief())
+    LogWarning("eval", "{}: no checkpoint was evaluated", flags.checkpoint.path);
   LogInfo("eval", "done; not waiting for more checkpoints");
 }
 
@@ -377,6 +393,12 @@ int Eval(const Arguments& arguments) {
     throw UsageError(
         "[flags] --until_trained: needs --eval_interval_secs: without it one checkpoint is "
         "evaluated at once");
+  }
+  if (flags.eval_interval_secs > 0 && !io::CanBeFollowed(flags.checkpoint.path)) {
+    throw UsageError(
+        fmt::format("[flags] --eval_interval_secs: got one checkpoint, {}, want the folder of a "
+                    "run; name the folder, or leave --eval_interval_secs out",
+                    flags.checkpoint.path));
   }
   return RunOnInput(
       line, flags.data, flags.net, flags.machine,

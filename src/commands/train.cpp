@@ -21,6 +21,7 @@
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
 #include "src/core/log.h"
+#include "src/core/text/parse_number.h"
 #include "src/export/keras_model.h"
 #include "src/train/loop/stop_signals.h"
 #include "src/train/loop/time_limit.h"
@@ -40,8 +41,17 @@ nets::Model BuildTrainingModel(const TrainConfig& config, const NetInput& input,
 
 // Returns the time limit of --max_time and of the Slurm job.
 train::TimeLimit MakeTimeLimit(train::TimeLimitOptions options) {
-  if (const char* end = std::getenv("SLURM_JOB_END_TIME"); end != nullptr)
-    options.job_end = std::strtoll(end, nullptr, 10);
+  if (const char* end = std::getenv("SLURM_JOB_END_TIME"); end != nullptr) {
+    const auto seconds = ParseNumber<int64_t>(end);
+    if (!seconds) {
+      LogWarning(
+          "run",
+          "SLURM_JOB_END_TIME: got {}, want seconds since 1970; the run does not stop before "
+          "the end of its job",
+          end);
+    }
+    options.job_end = seconds.value_or(0);
+  }
   return train::TimeLimit(options);
 }
 
@@ -56,11 +66,14 @@ std::function<bool()> MakeStopRequest(const train::TimeLimit& limit) {
   };
 }
 
-std::function<void(VariableStore&)> MakeWarmStart(const TrainConfig& config) {
+std::function<void(VariableStore&)> MakeWarmStart(const TrainConfig& config,
+                                                  const nets::Model& model) {
   if (config.checkpoint_path.empty()) return {};
-  return [&config](VariableStore& store) {
-    const auto reader = io::OpenWeights(config.checkpoint_path);
-    const train::WarmStartReport report = train::WarmStart(*reader, config.warm_start, store);
+  train::WarmStartOptions options = config.warm_start;
+  options.classifiers = nets::ClassifierVariables(model);
+  return [path = config.checkpoint_path, options](VariableStore& store) {
+    const auto reader = io::OpenWeights(path);
+    const train::WarmStartReport report = train::WarmStart(*reader, options, store);
     train::LogWarmStartReport(report, reader->path());
   };
 }
@@ -192,7 +205,7 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
   const train::TimeLimit limit = MakeTimeLimit(config.time_limit);
   train::TrainerOptions options = config.trainer;
   options.attributes = MakeRunMetadata(config, plan, input, context);
-  options.warm_start = MakeWarmStart(config);
+  options.warm_start = MakeWarmStart(config, model);
   options.stop_requested = MakeStopRequest(limit);
   options.keras = DescribeForKeras(config, input, model, rate);
   const auto step = MakeStep(config, std::move(model), context);

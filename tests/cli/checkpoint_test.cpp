@@ -93,6 +93,7 @@ TEST_F(CheckpointCliTest, TrainingResumesFromTensorFlowsCheckpoint) {
   const std::string first = folder_ / "first", latest = train_dir_ + "/model.ckpt-2";
   RunToEnd(TrainWords(first, {"--max_number_of_steps=2"}));
   ASSERT_EQ(Convert(first, latest).exit_code, 0);
+  WriteText(train_dir_ + "/checkpoint", "# by hand\n model_checkpoint_path:'model.ckpt-2'");
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--optimizer=adam"})), 65,
                         {latest + ": slot LeNet/conv1/weights/Adam", "--optimizer"}));
   const Words done = {"--max_number_of_steps=2", "--final_model=last.h5"};
@@ -177,6 +178,8 @@ TEST(CheckpointCli, RefusesBadFilesAndFlags) {
     EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, place}), 64,
                           {"[checkpoint] " + place + ": is a folder; name a file"}));
   EXPECT_FALSE(std::filesystem::exists(target));
+  EXPECT_THAT(RunToEnd({"checkpoint", "convert", kFixtures + "sharded.ckpt", folder / "m"}).err,
+              HasSubstr("sharded.ckpt: stores no global_step; the new file gets step 0"));
 }
 
 }  // namespace

@@ -38,12 +38,35 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
       {tune[0], "--checkpoint_exclude_scopes=LeNet/fc4,LeNet/Logits", "--max_number_of_steps=1"});
   EXPECT_THAT(mistyped.err, HasSubstr("--checkpoint_exclude_scopes: no variable has the prefix "
                                       "LeNet/Logits\n"));
-  // A run with nine classes cannot restore the last layer.
-  const Words nine = {"--labels_offset=1", "--max_number_of_steps=1",
-                      "--checkpoint_path=" + (folder_ / "first/model.ckpt-2.h5")};
+  const ProcessResult unqualified =
+      Train(folder_ / "unqualified",
+            {tune[0], "--checkpoint_exclude_scopes=fc4", "--max_number_of_steps=1"});
+  EXPECT_THAT(unqualified.err, HasSubstr("prefix fc4 (did you mean LeNet/fc4?)"));
+}
+
+// Another number of classes needs no flag, for a checkpoint of any program. Everything else that
+// does not fit is an error, and a run never resumes without some of its weights.
+TEST_F(FineTuningTest, LeavesOutAClassifierOfOtherClasses) {
+  const std::string first = folder_ / "first", tf = folder_ / "tf/model.ckpt-2";
+  Train(first, {"--max_number_of_steps=2"});
+  RunToEnd({"checkpoint", "convert", first, tf});
+  const Words more = {"--labels_offset=-2", "--max_number_of_steps=1"};  // two classes more
+  for (const std::string& path : {first, tf, tf + ".meta", folder_ / "tf/checkpoint"}) {
+    WriteText(tf + ".meta", "the graph, which is not read");
+    const std::string train_dir =
+        folder_ / ("from " + std::filesystem::path(path).filename().string());
+    const ProcessResult run = Train(train_dir, {more[0], more[1], "--checkpoint_path=" + path});
+    EXPECT_THAT(run.err, HasSubstr("6 variables restored: LeNet/conv1/weights"));
+    EXPECT_THAT(run.err,
+                HasSubstr("classifier left out (10 classes in the file, 12 in the data set): "
+                          "LeNet/fc4/weights, LeNet/fc4/biases\n"));
+    EXPECT_THAT(run.err, ::testing::Not(HasSubstr("fresh weights")));
+  }
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(first, more)), 65, {"LeNet/fc4/weights"}));
   EXPECT_TRUE(FailsWith(
-      Carole(TrainWords(folder_ / "nine", nine)), 65,
-      {"LeNet/fc4/weights (file [1024,10], net [1024,9])", "--checkpoint_exclude_scopes"}));
+      Carole(TrainWords(folder_ / "large", {"--checkpoint_path=" + first, "--train_image_size=32",
+                                            "--max_number_of_steps=1"})),
+      65, {"LeNet/fc3/weights (file [3136,1024], net [4096,1024])"}));
 }
 
 // Empty entries name no variable, and the last of several lists wins, as with other flags.
@@ -135,6 +158,21 @@ TEST_F(FineTuningTest, EvaluationFollowsARunUntilTheTimeout) {
               HasSubstr("model.ckpt-5.h5: was deleted; waiting for the next checkpoint"));
   const std::filesystem::directory_iterator files(folder_ / "eval");
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+TEST_F(FineTuningTest, EvaluationFollowsFoldersOnly) {
+  const std::string tf = folder_ / "tf";
+  Train(train_dir_, {"--max_number_of_steps=1"});
+  RunToEnd({"checkpoint", "convert", train_dir_, tf + "/model.ckpt-1"});
+  const Words follow = {"--eval_interval_secs=0.1", "--max_number_of_evaluations=1", "--eval_dir="};
+  EXPECT_THAT(RunToEnd(EvalWords(tf, follow)).err, HasSubstr("tf/model.ckpt-1, step 1"));
+  for (const std::string& one : {train_dir_ + "/model.ckpt-1.h5", tf + "/model.ckpt-1"})
+    EXPECT_TRUE(FailsWith(Carole(EvalWords(one, follow)), 64,
+                          {"--eval_interval_secs: got one checkpoint", one}));
+  // A net that does not fit is an error, not a damaged checkpoint.
+  Words other = follow;
+  other.emplace_back("--labels_offset=-2");
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(tf, other)), 65, {"wrong shape LeNet/fc4/weights"}));
 }
 
 TEST_F(FineTuningTest, PredictsImagesAndFolders) {

@@ -148,6 +148,10 @@ TEST_F(StopTest, BeforeSlurmEndsTheJob) {
       RunProcess(WithEnvironment({"SLURM_JOB_END_TIME=" + std::to_string(now + 60)}, words));
   EXPECT_TRUE(FailsWith(result, 75, {"saving at step"}));
   EXPECT_THAT(result.err, HasSubstr("the job ends in"));
+  const Words one_step = TrainWords(folder_ / "other", {"--max_number_of_steps=1"});
+  const ProcessResult unread =
+      RunProcess(WithEnvironment({"SLURM_JOB_END_TIME=soon"}, CaroleWords(one_step)));
+  EXPECT_THAT(unread.err, HasSubstr("SLURM_JOB_END_TIME: got soon, want seconds since 1970"));
 }
 
 }  // namespace

@@ -47,6 +47,23 @@ TEST_P(NetTable, EveryTrainableVariableGetsAGradient) {
   }
 }
 
+// The classifiers are exactly the variables whose shape depends on the number of classes.
+TEST_P(NetTable, FindsTheVariablesOfItsClassifiers) {
+  const Model model = BuildModel(GetParam(), {.batch_size = 1, .training = true});
+  const Model other = BuildModel(GetParam(), {.batch_size = 1, .num_classes = 7, .training = true});
+  std::vector<std::string> depend, found;
+  for (size_t i = 0; i < model.graph->variables().size(); ++i) {
+    const Variable& variable = model.graph->variables()[i];
+    if (!(variable.tf_shape == other.graph->variables()[i].tf_shape))
+      depend.push_back(variable.name);
+  }
+  for (const std::vector<std::string>& names : ClassifierVariables(model)) {
+    EXPECT_FALSE(names.empty());
+    found.insert(found.end(), names.begin(), names.end());
+  }
+  EXPECT_THAT(found, testing::UnorderedElementsAreArray(depend));
+}
+
 TEST_P(NetTable, SupportsTheDeclaredImageSizes) {
   const NetEntry& net = GetParam();
   const int64_t large = std::min<int64_t>(net.max_image_size, net.image_size + 75);

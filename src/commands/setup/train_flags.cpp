@@ -161,7 +161,8 @@ void TrainFlags::AddFineTuningFlags() {
                 "Initial weights of a new run: file, TensorFlow prefix or folder.",
                 HelpLevel::kBasic);
   line_.Add("checkpoint_exclude_scopes", config_.warm_start.exclude_scopes,
-            "Name prefixes of variables that are not read from --checkpoint_path.");
+            "Name prefixes of variables that are not read from --checkpoint_path. A last layer for "
+            "another number of classes is left out anyway.");
   line_.Add("trainable_scopes", config_.step.trainable_scopes,
             "Name prefixes (regular expressions) of variables that are trained; empty: all.");
   line_.Add("ignore_missing_vars", config_.warm_start.ignore_missing,

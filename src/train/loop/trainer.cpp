@@ -149,10 +149,13 @@ void Trainer::RestoreOrInitialize() {
   }
   RequireEmptyBestFolder();
   step_.store().Initialize(state_.seed);
-  LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
   // The moving averages start from the initial weights, before the warm start, as in TF-Slim.
   if (step_.replica().moving_averages != nullptr) step_.replica().moving_averages->Reset();
-  if (options_.warm_start) options_.warm_start(step_.store());
+  if (options_.warm_start) {
+    options_.warm_start(step_.store());
+  } else {
+    LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
+  }
 }
 
 // Compares the metadata of the restored run with this command's. If the records or their order

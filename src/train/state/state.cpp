@@ -233,7 +233,11 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
 std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder, uint64_t seed,
                                                       const VariableStore& store) {
   const auto file = io::TryOpenWeights(folder);
-  if (file == nullptr) return std::nullopt;
+  if (file == nullptr) {
+    if (const std::string unnamed = io::DescribeUnnamedCheckpoint(folder); !unnamed.empty())
+      LogWarning("train", "not resumed: {}", unnamed);
+    return std::nullopt;
+  }
   if (!file->step()) {
     LogWarning(
         "train",

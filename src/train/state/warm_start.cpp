@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
 
 #include "io/weights/weights_mapping.h"
 #include "src/core/error.h"
@@ -17,6 +19,54 @@ namespace {
 bool BeginsWithOneOf(const std::string& name, const std::vector<std::string>& scopes) {
   return std::any_of(scopes.begin(), scopes.end(),
                      [&](const std::string& scope) { return name.starts_with(scope); });
+}
+
+// Returns the number of classes in the file of a classifier that differs from the net's only in
+// this number; nullopt for others. Keras's file may have a matrix (C,K) for a convolution
+// (1,1,C,K), so only the elements per class are compared.
+std::optional<int64_t> OtherClasses(const io::WeightsSource& file,
+                                    const std::vector<std::string>& classifier,
+                                    const VariableStore& store) {
+  const auto last = [](const Shape& shape) {
+    return shape.rank() > 0 ? shape[shape.rank() - 1] : 0;
+  };
+  std::optional<int64_t> classes;
+  for (const std::string& name : classifier) {
+    if (!file.Has(name)) return std::nullopt;
+    const Shape got = file.shape(name), want = store.variables()[store.Find(name)].tf_shape;
+    const int64_t got_classes = last(got), want_classes = last(want);
+    const bool has_others = got_classes > 0 && got_classes != want_classes &&
+                            got.size() / got_classes == want.size() / want_classes;
+    if (!has_others || classes.value_or(got_classes) != got_classes) return std::nullopt;
+    classes = got_classes;
+  }
+  return classes;
+}
+
+// Fills other_classes, file_classes and net_classes of the report.
+void FindOtherClasses(const io::WeightsSource& file, const WarmStartOptions& options,
+                      const VariableStore& store, WarmStartReport& report) {
+  for (const std::vector<std::string>& classifier : options.classifiers) {
+    const std::optional<int64_t> classes = OtherClasses(file, classifier, store);
+    if (!classes) continue;
+    report.file_classes = *classes;
+    const Shape& shape = store.variables()[store.Find(classifier.back())].tf_shape;
+    report.net_classes = shape[shape.rank() - 1];
+    for (const std::string& name : classifier) {
+      if (!BeginsWithOneOf(name, options.exclude_scopes)) report.other_classes.push_back(name);
+    }
+  }
+}
+
+// Returns the scope, with a suggestion if it is a part of names but not their start.
+std::string DescribeUnused(const std::string& scope, const VariableStore& store) {
+  for (const VariableSlice& p : store.variables()) {
+    const size_t found = p.name.find("/" + scope);
+    if (!scope.empty() && found != std::string::npos)
+      return fmt::format("{} (did you mean {}?)", scope,
+                         p.name.substr(0, found + 1 + scope.size()));
+  }
+  return scope;
 }
 
 constexpr size_t kMaxNamesInError = 4;
@@ -50,12 +100,15 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
   const io::MappedWeights reader(file, wanted);
   for (const std::string& line : reader.report()) LogInfo("train", "{}: {}", file.path(), line);
   WarmStartReport report;
+  FindOtherClasses(reader, options, store, report);
   std::vector<float> values;
   for (int v = 0; v < static_cast<int>(store.variables().size()); ++v) {
     const VariableSlice& p = store.variables()[v];
     const std::string name = p.name + suffix;
     if (BeginsWithOneOf(p.name, options.exclude_scopes)) {
       report.excluded.push_back(p.name);
+    } else if (std::ranges::count(report.other_classes, p.name) > 0) {
+      continue;
     } else if (!reader.Has(name)) {
       report.missing.push_back(name);
     } else if (!(reader.shape(name) == p.tf_shape)) {
@@ -71,7 +124,8 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
   }
   for (const std::string& scope : options.exclude_scopes) {
     const auto is_in = [&](const std::string& name) { return BeginsWithOneOf(name, {scope}); };
-    if (std::ranges::none_of(report.excluded, is_in)) report.unused_scopes.push_back(scope);
+    if (std::ranges::none_of(report.excluded, is_in))
+      report.unused_scopes.push_back(DescribeUnused(scope, store));
   }
   return report;
 }
@@ -81,9 +135,14 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
 WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOptions& options,
                           VariableStore& store) {
   WarmStartReport report = Read(reader, options, "", store);
-  RequireAll(report, options.ignore_missing, reader.path(),
-             fmt::format("exclude them with {}, or allow missing ones with {}",
-                         Option("checkpoint_exclude_scopes"), Option("ignore_missing_vars")));
+  const std::string exclude = Option("checkpoint_exclude_scopes");
+  std::string hint = report.unused_scopes.empty()
+                         ? "exclude them with " + exclude
+                         : fmt::format("{}: no variable has the prefix {}", exclude,
+                                       JoinFirst(report.unused_scopes, kMaxNamesInError));
+  if (!report.missing.empty() && !options.ignore_missing)
+    hint += ", or allow missing ones with " + Option("ignore_missing_vars");
+  RequireAll(report, options.ignore_missing, reader.path(), hint);
   if (report.restored.empty()) {
     throw DataError(fmt::format("[train] {}: has no variable of this net; its first variable is {}",
                                 reader.path(),
@@ -98,6 +157,16 @@ void LogWarmStartReport(const WarmStartReport& report, const std::string& path) 
   if (!report.unused_scopes.empty()) {
     LogWarning("train", "{}: no variable has the prefix {}", Option("checkpoint_exclude_scopes"),
                JoinFirst(report.unused_scopes, kMaxNamesInLog));
+  }
+  if (!report.other_classes.empty()) {
+    const bool differs_by_one = std::abs(report.file_classes - report.net_classes) == 1;
+    LogLine(differs_by_one ? LogLevel::kWarning : LogLevel::kInfo, "train",
+            fmt::format("classifier left out ({} classes in the file, {} in the data set): {}{}",
+                        report.file_classes, report.net_classes,
+                        JoinFirst(report.other_classes, kMaxNamesInLog),
+                        differs_by_one ? "; if only the background class differs, set " +
+                                             Option("labels_offset") + " to keep the classifier"
+                                       : ""));
   }
   const std::pair<std::string, const std::vector<std::string>*> lists[] = {
       {"variables excluded by " + Option("checkpoint_exclude_scopes"), &report.excluded},

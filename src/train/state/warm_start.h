@@ -1,6 +1,7 @@
 // Loads weights of another run, for fine-tuning (a warm start) and for evaluation.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace carole::train {
 struct WarmStartOptions {
   std::vector<std::string> exclude_scopes;  // variables with these prefixes keep their values
   bool ignore_missing = false;              // variables that the file lacks keep their values
+  // The variables of each classifier (nets::ClassifierVariables()). They keep their values if the
+  // file has them for another number of classes.
+  std::vector<std::vector<std::string>> classifiers = {};
 };
 
 // The result for each variable: lists of names.
@@ -19,13 +23,18 @@ struct WarmStartReport {
   std::vector<std::string> restored;
   std::vector<std::string> excluded;
   std::vector<std::string> missing;
-  std::vector<std::string> unused_scopes;   // those of exclude_scopes that are no prefix of a name
+  // Those of exclude_scopes that are no prefix of a name, with a suggestion if there is one:
+  // "Logits (did you mean InceptionV3/Logits?)".
+  std::vector<std::string> unused_scopes;
+  std::vector<std::string> other_classes;     // variables for another number of classes
+  int64_t file_classes = 0, net_classes = 0;  // these numbers, if other_classes is not empty
   std::vector<std::string> shape_mismatch;  // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
 };
 
 // Fills all variables of the store, running statistics too, from the variables of the file that
-// have the same names. Throws DataError that lists what is missing or has another shape, or names a
-// variable with values that are not finite.
+// have the same names. A classifier that the file has for another number of classes is left out. If
+// anything else does not fit, throws DataError that lists what is missing or has another shape.
+// Also throws DataError if values are not finite.
 WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOptions& options,
                           VariableStore& store);
 

@@ -102,8 +102,11 @@ TEST(TfCheckpoint, IsFoundByAnyOfItsNames) {
   EXPECT_EQ(FindTfCheckpoint(prefix), prefix);
   EXPECT_EQ(FindTfCheckpoint(prefix + ".index"), prefix);
   EXPECT_EQ(FindTfCheckpoint(prefix + ".data-00000-of-00001"), prefix);
+  EXPECT_EQ(FindTfCheckpoint(prefix + ".meta"), prefix);
+  EXPECT_EQ(FindTfCheckpoint(folder / "checkpoint"), prefix);
   EXPECT_EQ(FindTfCheckpoint(folder.path()), prefix);
   EXPECT_EQ(FindTfCheckpoint(folder / "model.ckpt-8"), std::nullopt);
+  EXPECT_EQ(FindTfCheckpoint(folder / "model.ckpt-8.meta"), std::nullopt);
   EXPECT_EQ(FindTfCheckpoint(kFolder), std::nullopt);  // without a file `checkpoint`
 }
 
@@ -123,15 +126,124 @@ TEST(TfCheckpoint, IsFoundInACopiedFolderAndInV1) {
                                                  ", which does not exist; copy its files too")));
 }
 
+TEST(TfCheckpoint, IsFoundInAFolderFromWindows) {
+  TemporaryFolder folder;
+  WriteTfCheckpoint(folder / "model.ckpt-12", {});
+  WriteText(folder / "checkpoint", "model_checkpoint_path: \"D:\\\\runs\\\\model.ckpt-12\"\r\n");
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), folder / "model.ckpt-12");
+}
+
+// What cannot be read is not taken for absent.
+TEST(TfCheckpoint, AMalformedStateIsAnError) {
+  TemporaryFolder folder;
+  WriteTfCheckpoint(folder / "m-2", {});
+  WriteText(folder / "checkpoint", "model_checkpoint_path: m-2\n");
+  EXPECT_THAT(TextOf<DataError>([&] { FindTfCheckpoint(folder.path()); }),
+              testing::AllOf(HasSubstr((folder / "checkpoint") + ": line 1: got a value"),
+                             HasSubstr("move it away to start from scratch")));
+  std::filesystem::remove(folder / "checkpoint");
+  std::filesystem::create_symlink("gone", folder / "checkpoint");
+  EXPECT_THAT(TextOf<DiskError>([&] { FindTfCheckpoint(folder.path()); }),
+              HasSubstr(folder / "checkpoint"));
+}
+
+TEST(TfCheckpoint, TellsOfCheckpointsThatNothingNames) {
+  TemporaryFolder folder;
+  WriteText(folder / "other.index", "of another program");
+  EXPECT_EQ(DescribeUnnamedCheckpoint(folder.path()), "");
+  for (const char* name : {"m-2", "m-10", "m-9"}) WriteTfCheckpoint(folder / name, {});
+  EXPECT_EQ(DescribeUnnamedCheckpoint(folder.path()), "");
+  std::filesystem::remove(folder / "checkpoint");
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), std::nullopt);
+  EXPECT_THAT(
+      DescribeUnnamedCheckpoint(folder.path()),
+      HasSubstr("write the line model_checkpoint_path: \"m-10\" into " + (folder / "checkpoint")));
+  EXPECT_THAT(TextOf<DataError>([&] { OpenWeights(folder.path()); }), HasSubstr("m-10"));
+  EXPECT_EQ(DescribeUnnamedCheckpoint(folder / "none"), "");
+}
+
+TEST(TfCheckpoint, FindsAndReadsV1InSeveralFiles) {
+  TemporaryFolder folder;
+  std::filesystem::copy(kFolder + "v1.ckpt", folder / "one-00000-of-00001");
+  WriteText(folder / "checkpoint",
+            "model_checkpoint_path: \"/gone/one-????"
+            "?-of-00001\"");
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), folder / "one-00000-of-00001");
+  EXPECT_EQ(FindTfCheckpoint(folder / "one"), folder / "one-00000-of-00001");
+  ExpectCommonTensors(*OpenWeights(folder.path()));
+
+  // The halves of the tensor w, float32, [2]: each table lists and holds one slice of it.
+  const auto write = [&](const std::string& name, const std::string& start,
+                         const std::string& value) {
+    const std::string slice = "06 0a04 08" + start + "1001";
+    std::string bytes;
+    MemorySink sink(&bytes);
+    LeveldbTableWriter writer(sink);
+    writer.Add("", FromHex("0a15 0a13 0a0177 1204 12020802 1801 22" + slice));
+    writer.Add("1", FromHex("1213 0a0177 12" + slice + "1a06 2a04" + value));
+    writer.Finish();
+    WriteText(folder / name, bytes);
+  };
+  write("two-00000-of-00002", "00", "0000803f");
+  write("two-00001-of-00002", "01", "00000040");
+  const std::string any = "?????";
+  for (const std::string& name :
+       {std::string("two"), std::string("two-00001-of-00002"), "two-" + any + "-of-00002"}) {
+    const auto reader = OpenWeights(folder / name);
+    EXPECT_EQ(reader->path(), (folder / "two-") + any + "-of-00002");
+    EXPECT_EQ(ReadValues(*reader, "w"), (std::vector<float>{1, 2}));
+  }
+  std::filesystem::remove(folder / "two-00001-of-00002");
+  EXPECT_THROW(OpenWeights(folder / "two"), DiskError);
+}
+
 TEST(TfCheckpoint, RefusesAStepOutOfRange) {
   TemporaryFolder folder;
   for (const int64_t bad : {int64_t{-3}, std::numeric_limits<int64_t>::max()}) {
     const std::vector<int64_t> step{bad};
     WriteTfCheckpoint(folder / "m", {{"global_step", TfType::kInt64, {}, BytesOf(step)}});
-    EXPECT_THAT(
-        [&] { OpenWeights(folder.path())->step(); },
-        ThrowsMessage<DataError>(HasSubstr(fmt::format("global_step: got {}, want 0", bad))));
+    EXPECT_THAT([&] { OpenWeights(folder.path())->step(); },
+                ThrowsMessage<DataError>(HasSubstr(
+                    fmt::format("global_step: is not a training step: got {}, want 0", bad))));
   }
+}
+
+// The step of a checkpoint whose only tensor is `name`.
+template <typename T>
+std::optional<int64_t> StepOf(TfType type, T value, const Shape& shape = {},
+                              const std::string& name = "global_step") {
+  TemporaryFolder folder;
+  const std::vector<T> values(static_cast<size_t>(shape.size()), value);
+  WriteTfCheckpoint(folder / "m", {{name, type, shape, BytesOf(values)}});
+  const auto reader = OpenWeights(folder.path());
+  EXPECT_EQ(reader->names().size(), IsGlobalStep(name) ? 0U : 1U);
+  return reader->step();
+}
+
+TEST(TfCheckpoint, ReadsAStepOfAnyType) {
+  EXPECT_EQ(StepOf<int32_t>(TfType::kInt32, 120), 120);
+  EXPECT_EQ(StepOf<uint64_t>(TfType::kUint64, 121), 121);
+  EXPECT_EQ(StepOf<uint8_t>(TfType::kUint8, 200), 200);
+  EXPECT_EQ(StepOf<float>(TfType::kFloat, 122.0F), 122);
+  EXPECT_EQ(StepOf<double>(TfType::kDouble, 3'000'000'017.0), 3'000'000'017);
+  EXPECT_EQ(StepOf<uint16_t>(TfType::kHalf, 0x4900), 10);
+  EXPECT_EQ(StepOf<int32_t>(TfType::kInt32, 5, {1}), 5);
+  EXPECT_EQ(StepOf<int32_t>(TfType::kInt32, 6, {}, "global_step/.ATTRIBUTES/VARIABLE_VALUE"), 6);
+  EXPECT_EQ(StepOf<float>(TfType::kFloat, 7, {}, "net/global_step"), std::nullopt);
+}
+
+TEST(TfCheckpoint, RefusesAStepThatIsNotOneWholeNumber) {
+  const auto error = [](TfType type, auto value, const Shape& shape = {}) {
+    return TextOf<DataError>([&] { StepOf(type, value, shape); });
+  };
+  EXPECT_THAT(error(TfType::kFloat, 0.5F),
+              HasSubstr("global_step: is not a training step: got 0.5"));
+  EXPECT_THAT(error(TfType::kFloat, -1.0F), HasSubstr("got -1"));
+  EXPECT_THAT(error(TfType::kDouble, std::numeric_limits<double>::quiet_NaN()),
+              HasSubstr("got nan"));
+  EXPECT_THAT(error(TfType::kDouble, 1e300), HasSubstr("got 1e+300"));
+  EXPECT_THAT(error(TfType::kInt64, int64_t{3}, {2}), HasSubstr("got shape [2]"));
+  EXPECT_THAT(error(TfType::kInt64, int64_t{3}, {0}), HasSubstr("got shape [0]"));
 }
 
 TEST(TfCheckpoint, RoundTripIsExact) {
@@ -173,6 +285,13 @@ std::unique_ptr<WeightsSource> Parse(const std::string& index, const std::string
       "m", std::make_unique<MemorySource>("m.index", index), [data](int64_t shard, int64_t) {
         return std::make_unique<MemorySource>(fmt::format("m.{}", shard), data);
       });
+}
+
+// Opens a V1 checkpoint in memory.
+std::unique_ptr<WeightsSource> ParseV1(const std::string& table) {
+  std::vector<std::unique_ptr<Source>> tables;
+  tables.push_back(std::make_unique<MemorySource>("v1", table));
+  return ParseTfV1Checkpoint("v1", std::move(tables));
 }
 
 std::string IndexOf(const TfBundleEntry& entry, int64_t num_shards = 1) {
@@ -275,10 +394,7 @@ TEST(TfCheckpoint, DetectsFlippedBits) {
   EXPECT_GE(CountRefused(data, [&](const std::string& b) { ReadAllOf(*Parse(index, b)); }),
             data.size() - kUnread);
   const std::string v1 = ReadText(kFolder + "v1.ckpt");
-  EXPECT_GE(CountRefused(v1,
-                         [](const std::string& b) {
-                           ReadAllOf(*ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", b)));
-                         }),
+  EXPECT_GE(CountRefused(v1, [](const std::string& b) { ReadAllOf(*ParseV1(b)); }),
             v1.size() - kUnused);
 }
 
@@ -291,9 +407,7 @@ TEST(TfCheckpoint, DetectsTruncation) {
   for (size_t size = 0; size < data.size() - kUnreadEnd; size += 7)
     EXPECT_THROW(Parse(index, data.substr(0, size)), DataError) << size;
   for (size_t size = 0; size < v1.size(); size += 7)
-    EXPECT_THROW(ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", v1.substr(0, size))),
-                 DataError)
-        << size;
+    EXPECT_THROW(ParseV1(v1.substr(0, size)), DataError) << size;
 }
 
 TEST(TfCheckpoint, ErrorNamesAMissingDataFile) {
@@ -311,8 +425,7 @@ TEST(TfCheckpoint, V1RefusesAWrongNumberOfValues) {
     writer.Add("", FromHex(meta));
     writer.Add("1", FromHex(value));
     writer.Finish();
-    return TextOf<DataError>(
-        [&] { ReadAllOf(*ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", bytes))); });
+    return TextOf<DataError>([&] { ReadAllOf(*ParseV1(bytes)); });
   };
   // The table of contents lists the tensor w, float32, [2].
   const std::string meta = "0a0f 0a0d 0a0177 1204 12020802 1801 2200";

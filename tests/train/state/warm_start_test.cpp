@@ -8,6 +8,7 @@
 #include "src/core/error.h"
 #include "src/graph/plan/compiler.h"
 #include "src/train/loop/time_limit.h"
+#include "tests/support/text_of.h"
 #include "tests/train/training.h"
 
 namespace carole::train {
@@ -78,7 +79,60 @@ TEST_F(WarmStartTest, ScopesArePrefixesOfNames) {
   const WarmStartReport none =
       WarmStart(file, {.exclude_scopes = {"logits"}, .ignore_missing = true}, *store_);
   EXPECT_THAT(none.excluded, ElementsAre());
-  EXPECT_THAT(none.unused_scopes, ElementsAre("logits"));
+  EXPECT_THAT(none.unused_scopes, ElementsAre("logits (did you mean net/logits?)"));
+}
+
+// An error names the scope that had no effect instead of recommending the option that was given.
+TEST_F(WarmStartTest, ErrorNamesScopesThatMatchNothing) {
+  FakeWeights file;
+  file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
+  EXPECT_THAT(
+      [&] {
+        WarmStart(file, {.exclude_scopes = {"logits", "net/fc"}}, *store_);
+      },
+      ThrowsMessage<DataError>(
+          HasSubstr("missing net/logits/weights, net/logits/biases; "
+                    "\x1f$(checkpoint_exclude_scopes): no variable has the prefix logits (did you "
+                    "mean net/logits?), net/fc, or allow missing ones with")));
+}
+
+TEST_F(WarmStartTest, LeavesOutAClassifierOfOtherClasses) {
+  const WarmStartOptions options = {.classifiers = {{"net/logits/weights", "net/logits/biases"}}};
+  const float before = First("net/logits/weights");
+  // Keras has a matrix for what is a convolution in other nets, and the other way round.
+  for (const Shape& weights : {Shape{192, 7}, Shape{1, 1, 192, 7}}) {
+    FakeWeights file;
+    file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
+    file.Set("net/logits/weights", weights, 0.5F);
+    file.Set("net/logits/biases", {7}, 0.5F);
+    const WarmStartReport report = WarmStart(file, options, *store_);
+    EXPECT_THAT(report.restored, ElementsAre("net/conv/weights"));
+    EXPECT_THAT(report.other_classes, ElementsAre("net/logits/weights", "net/logits/biases"));
+    EXPECT_EQ(report.file_classes, 7);
+    EXPECT_EQ(report.net_classes, 10);
+    EXPECT_EQ(First("net/logits/weights"), before);
+    EXPECT_THAT([&] { ReadVariables(file, WeightsKind::kTrained, *store_); },
+                ThrowsMessage<DataError>(HasSubstr("net/logits/biases (file [7], net [10])")));
+  }
+}
+
+// Only another number of classes is accepted.
+TEST_F(WarmStartTest, RefusesAClassifierThatDiffersInAnotherWay) {
+  const WarmStartOptions options = {.classifiers = {{"net/logits/weights", "net/logits/biases"}}};
+  const auto error = [&](const Shape& conv, const Shape& weights, const Shape& biases) {
+    FakeWeights file;
+    file.Set("net/conv/weights", conv, 0.5F);
+    file.Set("net/logits/weights", weights, 0.5F);
+    if (biases.rank() > 0) file.Set("net/logits/biases", biases, 0.5F);
+    return TextOf<DataError>([&] { WarmStart(file, options, *store_); });
+  };
+  const Shape conv = {3, 3, 1, 12};
+  EXPECT_THAT(error(conv, {96, 7}, {7}), HasSubstr("weights (file [96,7], net [192,10]), net"));
+  EXPECT_THAT(error(conv, {192, 7}, {8}), HasSubstr("weights (file [192,7], net [192,10]), net"));
+  EXPECT_THAT(error(conv, {192, 7}, {}), HasSubstr("missing net/logits/biases; wrong shape net"));
+  EXPECT_THAT(error({3, 3, 3, 12}, {192, 7}, {7}),
+              HasSubstr("fit the net: wrong shape net/conv/weights (file [3,3,3,12], net "
+                        "[3,3,1,12]); exclude them"));
 }
 
 TEST_F(WarmStartTest, RejectsNanWeights) {

@@ -1,11 +1,12 @@
 // A follower returns each new newest checkpoint of a folder once.
-#include "io/checkpoint/checkpoint_follower.h"
+#include "io/weights/checkpoint_follower.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "io/tensorflow/tf_checkpoint.h"
 #include "tests/support/temporary_folder.h"
 
 namespace carole::io {
@@ -62,6 +63,34 @@ TEST_F(CheckpointFollowerTest, ReturnsAnOlderCheckpointThatItPassedOver) {
   EXPECT_EQ(NextStep(), 4);
   follower_.SkipLast();
   EXPECT_EQ(NextStep(), 2);
+}
+
+TEST_F(CheckpointFollowerTest, FollowsTheStateFileOfTensorFlow) {
+  const auto next_path = [this] {
+    const auto file = follower_.FindNew();
+    return file ? file->path : "";
+  };
+  EXPECT_EQ(next_path(), "");
+  WriteTfCheckpoint(folder_ / "m-2", {});
+  EXPECT_EQ(next_path(), folder_ / "m-2");
+  EXPECT_EQ(next_path(), "");
+  WriteTfCheckpoint(folder_ / "m-1", {});
+  EXPECT_EQ(next_path(), folder_ / "m-1");
+  follower_.SkipLast();
+  EXPECT_EQ(next_path(), "");
+}
+
+TEST_F(CheckpointFollowerTest, RefusesWhatIsOneCheckpoint) {
+  Write(2);
+  WriteTfCheckpoint(folder_ / "m-2", {});
+  for (const char* name : {"model.ckpt-2.h5", "model.ckpt-2", "m-2", "m-2.index", "checkpoint",
+                           "none.h5", "model.ckpt-9"})
+    EXPECT_FALSE(CanBeFollowed(folder_ / name)) << name;
+  EXPECT_TRUE(CanBeFollowed(folder_.path()));
+  EXPECT_TRUE(CanBeFollowed(folder_ / "later"));
+  std::filesystem::create_directory(folder_ / "saved");
+  std::ofstream(folder_ / "saved/saved_model.pb") << "x";
+  EXPECT_FALSE(CanBeFollowed(folder_ / "saved"));
 }
 
 }  // namespace
