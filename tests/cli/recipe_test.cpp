@@ -304,10 +304,11 @@ TEST_F(RecipeTest, RanksDivideTheBatchOfMnist) {
   EXPECT_THAT(batch(2, "--num_gpus=2"), HasSubstr("16 local, 32 global"));
   EXPECT_THAT(batch(3, "--num_gpus=3"), HasSubstr("10 local, 30 global"));
   EXPECT_THAT(batch(2, "--batch_size=8"), HasSubstr("8 local, 16 global"));
-  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=mnist", "--data_dir=" + data_dir_,
-                                "--train_batch_size=9", "--threads=1"},
-                               2),
-                        64, {"--train_batch_size", "multiple of 2"}));
+  const ProcessResult odd = Carole(
+      {"train", "--recipe=mnist", "--data_dir=" + data_dir_, "--train_batch_size=9", "--threads=1"},
+      2);
+  EXPECT_TRUE(FailsWith(odd, 64, {"--train_batch_size", "multiple of 2"}));
+  EXPECT_TRUE(ReportsOnce(odd));
 }
 
 // The length is 1000 steps, even if the ranks have seen five epochs earlier.

@@ -6,6 +6,7 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "collectives/mpi/communicator.h"
@@ -30,6 +32,8 @@
 #include "src/core/hash.h"
 #include "src/core/host_name.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
+#include "src/train/loop/stop_signals.h"
 
 namespace carole::commands {
 namespace {
@@ -185,6 +189,17 @@ int SetOpenMpThreads(int threads) {
   return threads;
 }
 
+// Ranks often fail in the same way at the same time, and one report is enough. So the other ranks
+// wait for a moment: the chief's abort then ends them. It begins with SIGTERM, which ranks that can
+// be stopped survive until SIGKILL follows.
+void LetChiefReportFirst() {
+  const double start = SteadySeconds();
+  const bool was_stopping = train::StopRequested();
+  const auto seconds = [&] { return train::StopRequested() && !was_stopping ? 3.0 : 0.3; };
+  while (SteadySeconds() < start + seconds())
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 // Makes the CPU treat denormals as zeros, as TensorFlow does. A denormal costs about a hundred
 // cycles and adds no useful precision. Threads that this thread starts later inherit the setting.
 void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
@@ -198,6 +213,9 @@ RankContext::RankContext(const MachineConfig& flags)
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size(), flags.is_training);
   SetLogRank(rank(), size());
+}
+
+void RankContext::StartBackend(const MachineConfig& flags) {
   CoreShare share = FindCoreShare(*communicator_);
   if (flags.threads == 0) {
     WarnOfIdleCores(*communicator_);
@@ -240,9 +258,11 @@ void RankContext::ConnectDevices() const {
 int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body) {
   RankContext context(flags);
   try {
+    context.StartBackend(flags);
     return body(context);
   } catch (const std::exception&) {
     if (context.size() == 1) throw;
+    if (!context.is_chief()) LetChiefReportFirst();
     const int code = LogFailure(std::current_exception());
     LogError("job", "{} ends the job with exit code {}",
              context.communicator().NameOf(context.rank()), code);
