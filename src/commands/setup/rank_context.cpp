@@ -53,6 +53,7 @@ std::unique_ptr<collectives::FullCommunicator> MakeCommunicator(const MachineCon
 // launcher.) Under Slurm it only warns, because a batch script without srun really is one process.
 void RequireWholeJob(int ranks, bool is_training) {
   if (launch::FindRankPlacement(std::getenv).has_value()) return;
+  if (is_training) launch::RequireUsableLauncher(std::getenv);
   if (const char* tf_config = std::getenv("TF_CONFIG"); is_training && tf_config != nullptr)
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
   const char* tasks = std::getenv("SLURM_NTASKS");
@@ -131,7 +132,7 @@ bool IsFast(const BackendEntry& entry) {
 std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
                                      collectives::Communicator& communicator) {
   const std::string& name = flags.backend;
-  const bool is_auto = name == "auto";
+  const bool is_auto = name == "auto", is_any_cpu = is_auto || name == "cpu";
   if (name == kCudaBackend.name) {
     if (const std::string problem = kCudaBackend.unavailable_reason(); !problem.empty())
       throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", problem));
@@ -139,10 +140,10 @@ std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
   if (name == kCudaBackend.name || (is_auto && AllRanksHaveGpus(communicator)))
     return MakeCudaBackend({.device = ChooseGpu(communicator), .autotune = flags.autotune});
   for (const BackendEntry& entry : kBackends) {
-    if (is_auto ? IsFast(entry) : entry.name == name) return entry.make(threads);
+    if (is_any_cpu ? IsFast(entry) : entry.name == name) return entry.make(threads);
   }
   throw UsageError(
-      fmt::format("[flags] --backend: got {}, want auto, cuda, onednn or reference", name));
+      fmt::format("[flags] --backend: got {}, want auto, cpu, cuda, onednn or reference", name));
 }
 
 // Limits the share to OMP_NUM_THREADS. Users set it if they share the machine with others.
