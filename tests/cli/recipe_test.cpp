@@ -341,6 +341,9 @@ TEST_F(RecipeTest, MnistDist) {
 
 // Recipes record summaries by steps if their programs did so. Help shows their defaults.
 TEST_F(RecipeTest, SummariesByTimeOrSteps) {
+  EXPECT_THAT(Carole({"train", "--helpfull", "--recipe=vgg416"}).out,
+              AllOf(ContainsRegex("--log_every_n_steps INT>=0[^[]*\\[default:[ \n]+5\\]"),
+                    ContainsRegex("--model_name TEXT[^[]*\\[default:[ \n]+vgg_416\\]")));
   for (const auto& [recipe, steps] :
        {std::pair("train_image_classifier", "0"), {"imagenet_main", "100"}, {"mnist_dist", "100"}})
     EXPECT_THAT(Carole({"train", "--helpfull", "--recipe", recipe}).out,
