@@ -190,14 +190,21 @@ int SetOpenMpThreads(int threads) {
   return threads;
 }
 
-// Ranks often fail in the same way at the same time, and one report is enough. So the other ranks
-// wait for a moment: the chief's abort then ends them. It begins with SIGTERM, which ranks that can
-// be stopped survive until SIGKILL follows.
-void LetChiefReportFirst() {
+// The error of a rank that fails only because another rank did.
+class FollowingError : public ConfigError {
+  using ConfigError::ConfigError;
+};
+
+// Ranks often fail in the same way at the same time, and one report is enough. So a rank waits for
+// a moment before it reports, unless it is the chief: the abort of the rank that reports ends the
+// others. It begins with SIGTERM, which ranks that can be stopped survive until SIGKILL follows.
+void LetOthersReport(const RankContext& context, const std::exception& error) {
+  const bool is_following = dynamic_cast<const FollowingError*>(&error) != nullptr;
+  if (context.is_chief() && !is_following) return;
   const double start = SteadySeconds();
   const bool was_stopping = train::StopRequested();
-  const auto seconds = [&] { return train::StopRequested() && !was_stopping ? 3.0 : 0.3; };
-  while (SteadySeconds() < start + seconds())
+  const auto is_killed = [&] { return train::StopRequested() && !was_stopping; };
+  while (SteadySeconds() < start + (is_killed() ? 3 : is_following ? 1 : 0.3))
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
@@ -240,7 +247,7 @@ void RankContext::MakeBackendOnAllRanks(const MachineConfig& flags, int threads)
   const int lacking = CountRanks(*communicator_, problem != nullptr, {.what = "backends"});
   if (problem) std::rethrow_exception(problem);
   if (lacking > 0) {
-    throw ConfigError(
+    throw FollowingError(
         fmt::format("[job] --backend, --precision: {} of {} ranks do not support these values; "
                     "see their errors",
                     lacking, size()));
@@ -261,9 +268,9 @@ int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>
   try {
     context.StartBackend(flags);
     return body(context);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     if (context.size() == 1) throw;
-    if (!context.is_chief()) LetChiefReportFirst();
+    LetOthersReport(context, error);
     const int code = LogFailure(std::current_exception());
     LogError("job", "{} ends the job with exit code {}",
              context.communicator().NameOf(context.rank()), code);
