@@ -196,16 +196,18 @@ class FollowingError : public ConfigError {
 };
 
 // Ranks often fail in the same way at the same time, and one report is enough. So a rank waits for
-// a moment before it reports, unless it is the chief: the abort of the rank that reports ends the
-// others. It begins with SIGTERM, which ranks that can be stopped survive until SIGKILL follows.
+// a moment before it reports, unless it is the chief: the abort of the rank that reports first ends
+// the others by SIGTERM. A rank that catches it ends here.
 void LetOthersReport(const RankContext& context, const std::exception& error) {
   const bool is_following = dynamic_cast<const FollowingError*>(&error) != nullptr;
   if (context.is_chief() && !is_following) return;
-  const double start = SteadySeconds();
+  const double end = SteadySeconds() + (is_following ? 2 : 1);
   const bool was_stopping = train::StopRequested();
-  const auto is_killed = [&] { return train::StopRequested() && !was_stopping; };
-  while (SteadySeconds() < start + (is_killed() ? 3 : is_following ? 1 : 0.3))
+  while (SteadySeconds() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (train::StopRequested() && !was_stopping)
+      std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+  }
 }
 
 // Makes the CPU treat denormals as zeros, as TensorFlow does. A denormal costs about a hundred
