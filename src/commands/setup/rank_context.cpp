@@ -197,10 +197,12 @@ class FollowingError : public ConfigError {
 
 // Ranks often fail in the same way at the same time, and one report is enough. So a rank waits for
 // a moment before it reports, unless it is the chief: the abort of the rank that reports first ends
-// the others by SIGTERM. A rank that catches it ends here.
+// the others by SIGTERM. A rank that catches it ends here. What ranks know of a lost rank differs,
+// and the lost rank says nothing, so they report at once.
 void LetOthersReport(const RankContext& context, const std::exception& error) {
   const bool is_following = dynamic_cast<const FollowingError*>(&error) != nullptr;
-  if (context.is_chief() && !is_following) return;
+  const bool is_about_loss = dynamic_cast<const CommError*>(&error) != nullptr;
+  if (is_about_loss || (context.is_chief() && !is_following)) return;
   const double end = SteadySeconds() + (is_following ? 2 : 1);
   const bool was_stopping = train::StopRequested();
   while (SteadySeconds() < end) {
