@@ -1,5 +1,6 @@
 #include "collectives/mpi/communicator.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -69,6 +70,13 @@ class ProcessDeadline {
   std::jthread thread_;
 };
 
+// Keeps Open MPI 4 from printing nine lines about MPI_Abort() after the error that caused it. This
+// is the variable of its parameter orte_execute_quiet, which cannot be set through MPI after the
+// start. Set before the start, it would hide why MPI cannot start. Open MPI 5 lacks the variable.
+void SilenceMpiAbort() {
+  if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
+}
+
 // Duplicates of MPI_COMM_WORLD that return error codes.
 struct Comms {
   MPI_Comm all = MPI_COMM_NULL;
@@ -116,6 +124,7 @@ class MpiBackend final : public CommBackend {
     } catch (const std::system_error&) {
       std::_Exit(exit_code);
     }
+    SilenceMpiAbort();
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
   }

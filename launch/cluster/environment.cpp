@@ -121,6 +121,45 @@ void RequireWholeJob(const RankPlacement& placement, int ranks_seen) {
       placement.size, placement.launcher, placement.variable));
 }
 
+void RequireRanks(const RankPlacement& placement, int ranks) {
+  if (ranks == 0 || placement.size == 0) return;
+  if (ranks == placement.size || ranks == placement.local_size) return;
+  const bool has_hosts = placement.local_size > 0 && placement.local_size < placement.size;
+  throw UsageError({.tag = "launch",
+                    .option = "ranks",
+                    .problem = "is not the number of started ranks",
+                    .got = ranks,
+                    .want = fmt::format(
+                        "{}{}, as {} started", placement.size,
+                        has_hosts ? fmt::format(", or {} on this host", placement.local_size) : "",
+                        placement.launcher),
+                    .hint = "leave it out, or start this number of ranks"});
+}
+
+void RequireUsableLauncher(const GetEnvFunction& get) {
+  struct OtherLauncher {
+    const char* program;
+    const char* rank;
+    const char* size;
+  };
+  constexpr OtherLauncher kOthers[] = {{"horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"},
+                                       {"torchrun", "RANK", "WORLD_SIZE"}};
+  for (const auto& [program, rank, size] : kOthers) {
+    const char* rank_text = get(rank);
+    const char* size_text = get(size);
+    if (rank_text == nullptr || size_text == nullptr) continue;
+    const auto processes = ParseNumber<int>(std::string_view(size_text));
+    if (!processes || *processes <= 1) continue;
+    throw ConfigError(
+        fmt::format("[launch] {}={}: its {} processes would each train alone: got {} or a program "
+                    "like it, want "
+                    "mpirun -np {} carole train, srun --mpi=pmix or {}; if there is only this "
+                    "process, unset {}",
+                    size, *processes, *processes, program, *processes,
+                    Option("ranks", std::to_string(*processes)), size));
+  }
+}
+
 int ChooseGpu(const RankPlacement& placement, int num_visible, const char* visible_devices) {
   const bool is_bound = visible_devices != nullptr || placement.local_size == 0;
   if (num_visible == 1 && is_bound) return 0;

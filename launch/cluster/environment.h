@@ -47,6 +47,14 @@ void RequirePmix(const RankPlacement& placement);
 // (`ranks_seen` == 1).
 void RequireWholeJob(const RankPlacement& placement, int ranks_seen);
 
+// Throws UsageError if the launcher started neither `ranks` ranks on this host nor `ranks` ranks in
+// the whole job. `ranks`: what the user asked for; 0: any number is right.
+void RequireRanks(const RankPlacement& placement, int ranks);
+
+// Throws ConfigError if a launcher whose processes cannot be ranks (horovodrun or torchrun) started
+// several: each would train alone. Call it if FindRankPlacement() returns nullopt.
+void RequireUsableLauncher(const GetEnvFunction& get);
+
 // Returns the index of this rank's GPU among the num_visible GPUs that the process sees. The index
 // is the local rank. CUDA has already removed the GPUs that CUDA_VISIBLE_DEVICES does not list;
 // `visible_devices` is that variable, or nullptr. If it leaves one GPU, the result is 0: this is

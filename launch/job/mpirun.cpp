@@ -25,6 +25,17 @@ void AddMcaParameter(Arguments& arguments, const std::string& name, const std::s
   arguments.insert(arguments.end(), {"--mca", name, value});
 }
 
+void AddBinding(Arguments& arguments, const CoreBinding& binding) {
+  if (binding.allows_more_ranks) arguments.emplace_back("--oversubscribe");
+  if (binding.cores_per_rank > 0) {
+    arguments.insert(arguments.end(),
+                     {"--map-by", fmt::format("slot:PE={}", binding.cores_per_rank), "--bind-to",
+                      "core:if-supported"});
+  } else {
+    arguments.insert(arguments.end(), {"--map-by", "slot", "--bind-to", "none"});
+  }
+}
+
 void AddNetwork(Arguments& arguments, const MpirunOptions& options) {
   const std::string& network = options.network;
   if (network.empty()) return;
@@ -94,12 +105,19 @@ void AddSsh(Arguments& arguments, const MpirunOptions& options) {
 
 }  // namespace
 
+CoreBinding ChooseBinding(int ranks, int usable_cores, int machine_cores) {
+  const bool is_even = usable_cores == machine_cores && usable_cores % ranks == 0;
+  return {.cores_per_rank = is_even ? usable_cores / ranks : 0,
+          .allows_more_ranks = ranks > usable_cores};
+}
+
 std::vector<std::string> MpirunCommand(const MpirunOptions& options) {
   Arguments arguments{options.mpirun};
   if (options.is_root) arguments.emplace_back("--allow-run-as-root");
-  arguments.insert(arguments.end(),
-                   {"--hostfile", options.hostfile, "-n", std::to_string(options.ranks), "--map-by",
-                    "slot", "--bind-to", "none"});
+  if (!options.hostfile.empty())
+    arguments.insert(arguments.end(), {"--hostfile", options.hostfile});
+  arguments.insert(arguments.end(), {"-n", std::to_string(options.ranks)});
+  AddBinding(arguments, options.binding);
   AddMcaParameter(arguments, "btl_base_warn_component_unused", "0");
   AddSsh(arguments, options);
   AddNetwork(arguments, options);

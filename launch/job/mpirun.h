@@ -8,21 +8,33 @@
 
 namespace carole::launch {
 
+// How ranks share the cores of their host.
+struct CoreBinding {
+  int cores_per_rank = 0;          // to which each rank is bound; 0: ranks are not bound
+  bool allows_more_ranks = false;  // than there are cores
+};
+
+// Returns the binding for ranks on this machine. Each rank gets its own cores if that leaves none
+// idle. `usable_cores`: those that this process may use. `machine_cores`: all of them. mpirun
+// assigns cores of the whole machine, so it must not bind ranks to only a part of them.
+CoreBinding ChooseBinding(int ranks, int usable_cores, int machine_cores);
+
 struct MpirunOptions {
   std::string mpirun;      // path of the program
-  std::string hostfile;    // path
+  std::string hostfile;    // path; "": the ranks run on this machine
   std::string ssh;         // path of the program; "": the job has only this host
   std::string ssh_config;  // path, without spaces
   int ranks = 0;
   bool is_root = false;
+  CoreBinding binding;
   std::string network;                // interfaces or subnets, "eth1" or "10.0.0.0/8"; "": all
   std::string ports;                  // "FIRST-LAST" if only these ports are open; "": any port
   std::vector<std::string> exported;  // names of variables that all ranks get from this process
   std::vector<std::string> command;   // of each rank: program and arguments
 };
 
-// Returns the argument vector of mpirun. A lost host is noticed within 10 s. Ranks are not bound to
-// cores: each rank takes its share of the cores by itself. Throws UsageError if `network` or
+// Returns the argument vector of mpirun. A lost host is noticed within 10 s. Ranks that are not
+// bound to cores take their shares of the cores by themselves. Throws UsageError if `network` or
 // `ports` is malformed.
 std::vector<std::string> MpirunCommand(const MpirunOptions& options);
 

@@ -168,6 +168,17 @@ void Process::WriteAndCloseInput(const std::string& text) {
   in_ = FileDescriptor();
 }
 
+void ReplaceProcess(const std::vector<std::string>& argv) {
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const auto pipe_before = std::signal(SIGPIPE, SIG_DFL);  // an ignored signal stays ignored
+  execv(words[0], words.data());
+  const int error = errno;
+  std::signal(SIGPIPE, pipe_before);
+  throw ConfigError(fmt::format("[launch] {}: {}", argv[0], std::strerror(error)));
+}
+
 std::string RunAndCaptureOutput(const std::vector<std::string>& argv) {
   Process process({.argv = argv, .pipes = true});
   process.WriteAndCloseInput("");

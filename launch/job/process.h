@@ -77,6 +77,11 @@ class Process {
   std::string output_;
 };
 
+// Executes a program in place of this process: argv[0] is its path. It gets the signals that are
+// sent to this process, and its exit code is the one of this process. Throws ConfigError if that
+// fails.
+[[noreturn]] void ReplaceProcess(const std::vector<std::string>& argv);
+
 // Runs a program that ends soon and returns its output. Throws ConfigError, whose text contains the
 // output, if its exit code is not 0.
 std::string RunAndCaptureOutput(const std::vector<std::string>& argv);

@@ -221,6 +221,7 @@ std::unique_ptr<RankContext> TryMakeRankContext(const MachineConfig& flags,
                                                 std::vector<Finding>& findings) {
   try {
     auto context = std::make_unique<RankContext>(flags);
+    context->StartBackend(flags);
     findings.push_back(
         {"ranks", FindingStatus::kOk, fmt::format("{} started", context->size()), ""});
     return context;

@@ -4,20 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "launch/cluster/address.h"
 #include "launch/job/job.h"
 #include "launch/job/mpirun.h"
+#include "launch/job/process.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/launch_arguments.h"
 #include "src/commands/flags/tf_config_flag.h"
 #include "src/commands/setup/train_flags.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
-#include "src/core/text/parse_number.h"
 
 namespace carole::commands {
 namespace {
@@ -67,21 +65,6 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
            HelpLevel::kBasic);
 }
 
-// Executes a command in place of this process.
-[[noreturn]] void ReplaceProcess(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  throw ConfigError(fmt::format("[launch] {}: {}", words[0], std::strerror(errno)));
-}
-
-std::vector<std::string> SelfCommand(const char* command, const Arguments& arguments) {
-  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(), command};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  return words;
-}
-
 // The arguments after "--", as `carole train` parses them.
 struct Training {
   Arguments words;
@@ -93,13 +76,7 @@ void InheritTrainFlags(const CommandLine& line, const Training& training, Launch
   // Only a given --work_dir: that of a recipe need not be a folder that the hosts share.
   if (flags.job.work_dir.empty() && training.config.given_flags.count("work_dir") > 0)
     flags.job.work_dir = training.config.given_flags.at("work_dir");
-  const auto num_gpus = training.config.given_flags.find("num_gpus");
-  if (line.IsGiven("num_gpus") || num_gpus == training.config.given_flags.end()) return;
-  const auto number = ParseNumber<int>(num_gpus->second);
-  if (!number)
-    throw UsageError(fmt::format("[flags] --num_gpus: is not a number: got {}, want 0 to 1024",
-                                 num_gpus->second));
-  flags.cluster.num_gpus = *number;
+  if (!line.IsGiven("num_gpus")) flags.cluster.num_gpus = training.config.ranks;
 }
 
 Arguments EvaluatorArguments(const Training& training, double timeout) {
@@ -180,12 +157,12 @@ int RunTask(const launch::Task& me, const launch::Cluster& cluster, const Launch
             const Training& training) {
   const bool is_alone = cluster.tasks.size() == 1 && cluster.size() == 1;
   if (me.role == launch::Role::kEvaluator)
-    ReplaceProcess(SelfCommand("eval", EvaluatorArguments(training, flags.eval_timeout)));
+    launch::ReplaceProcess(SelfCommand("eval", EvaluatorArguments(training, flags.eval_timeout)));
   if (me.role == launch::Role::kParameterServer && !flags.job.ps_waits_for_end) {
     LogInfo("launch", "ps {}: carole has no parameter servers; nothing to do", me.index);
     return 0;
   }
-  if (is_alone) ReplaceProcess(flags.job.command);
+  if (is_alone) launch::ReplaceProcess(flags.job.command);
   WarnOfAnotherMachine(me);
   const auto needs_session = [&](const launch::Task& task) {
     return NeedsWorkerSession(task, flags.job);

@@ -16,6 +16,7 @@
 #include "src/commands/setup/activation_memory.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/raw_data.h"
+#include "src/commands/setup/start_ranks.h"
 #include "src/commands/setup/train_flags.h"
 #include "src/commands/setup/train_plan.h"
 #include "src/core/files/bytes.h"
@@ -240,14 +241,16 @@ int Train(const Arguments& arguments) {
   train::CatchStopSignals();  // before the ranks connect, so that no signal is lost
   TrainConfig config;
   CommandLine line("carole train",
-                   "Trains a net on a data set, alone or as one rank under mpirun or srun. A run "
+                   "Trains a net on a data set: alone, on --ranks ranks of this machine, or as one "
+                   "rank under mpirun or srun. A run "
                    "continues from the newest checkpoint in --train_dir.",
                    {"carole train --dataset_name=mnist --dataset_dir=DATA --model_name=lenet "
                     "--train_dir=RUN",
-                    "mpirun -np 4 carole train --config=resnet.toml --dataset_dir=DATA "
+                    "carole train --ranks=4 --config=resnet.toml --dataset_dir=DATA "
                     "--train_dir=RUN"});
   TrainFlags flags(line, config);
   if (!flags.Parse(arguments)) return 0;
+  StartRanks(config.ranks, arguments);
   return RunOnInput(
       line, config.data, config.net, config.machine,
       [&](RankContext& context, const NetInput& input) { return Run(config, input, context); });

@@ -198,6 +198,20 @@ Words CliTest::EvalWords(const std::string& checkpoint, const Words& more) const
          << result.err;
 }
 
+::testing::AssertionResult ReportsOnce(const ProcessResult& result) {
+  constexpr std::string_view kExit = "carole: exit ";
+  size_t count = 0;
+  for (size_t at = result.err.find(kExit); at != std::string::npos;
+       at = result.err.find(kExit, at + 1))
+    ++count;
+  const bool is_last =
+      LastLine(result.err).starts_with(kExit) ||
+      RunProcess({"mpirun", "--version"}, 30).out.find("(Open MPI) 5") != std::string::npos;
+  if (count == 1 && is_last) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "want one exit line, and nothing after it:\n"
+                                       << result.err;
+}
+
 std::vector<double> LossesIn(const std::string& log) {
   constexpr std::string_view kStart = ": loss = ";
   std::vector<double> losses;

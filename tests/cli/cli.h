@@ -66,6 +66,10 @@ Words WithEnvironment(const Words& words, const Words& command);
 // line has all of `words`.
 ::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words);
 
+// Succeeds if a job of several ranks that failed in the same way reports it once, and mpirun adds
+// nothing. Open MPI 5 prints a text of its own.
+::testing::AssertionResult ReportsOnce(const ProcessResult& result);
+
 // Returns the loss of each step that a training log shows.
 std::vector<double> LossesIn(const std::string& log);
 

@@ -33,7 +33,7 @@ TEST_F(GpuTest, CommandsSayInOneLineThatThereIsNoGpu) {
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--backend=cuda"})), 78, no_gpu));
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--backend=cuda"}), 78, no_gpu));
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--backend=gpu"}), 64,
-                        {"--backend", "got gpu, want one of auto, cuda, onednn, reference"}));
+                        {"--backend", "got gpu, want one of auto, cpu, cuda, onednn, reference"}));
 }
 
 // The fake driver is older than any CUDA version that the program is built with. Libcudnn is

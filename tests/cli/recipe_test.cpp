@@ -8,6 +8,7 @@
 namespace carole::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -56,8 +57,7 @@ TEST_F(RecipeTest, TrainImageClassifier) {
   for (const char* text :
        {"rmsprop, rmsprop_momentum 0.9, rmsprop_decay 0.9, opt_epsilon 1, weight decay 4e-05",
         "0.01, times 0.94 every 3750 steps (decay_steps); its epochs have 60000 samples",
-        "32 local, 32 global", "--num_ps_tasks: there are no parameter servers",
-        "--num_clones: mpirun", "3 steps"})
+        "32 local, 32 global", "--num_ps_tasks: there are no parameter servers", "3 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
 }
 
@@ -66,10 +66,9 @@ TEST_F(RecipeTest, TrainImageClassifier) {
 TEST_F(RecipeTest, TrainImageClassifierAcceptsWhatItsParsersAccepted) {
   const ProcessResult run = Train(
       {"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist", "--model=lenet",
-       "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas", "False",
+       "--batch", "16", "--max_number=2", "--clone", "--sync_replicas", "False",
        "--ignore_missing=t", "-log_every_n_steps=1", "--trainable_scopes=LeNet/fc3,LeNet/fc4"});
-  for (const char* text : {"16 local, 16 global", "2 steps", "--clone_on_cpu: --backend chooses",
-                           "global step 1: loss"})
+  for (const char* text : {"16 local, 16 global", "2 steps", "global step 1: loss"})
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
               HasSubstr("--trainable_scopes=LeNet/fc3,LeNet/fc4"));
@@ -182,7 +181,7 @@ TEST_F(RecipeTest, ImagenetMain) {
   const std::string data = BuildSyntheticImagenet();
   const ProcessResult run = Train(
       {"--recipe=imagenet_main", "--train-batch-size=4", "--resnet_size=18", "--data_dir=" + data,
-       "--output_dir=" + train_dir_, "--num_gpus=1", "--data-format=channels_first",
+       "--output_dir=" + train_dir_, "--num_gpus=2", "--data-format=channels_first",
        "--variable-strategy=GPU", "--sync", "--num-intra-threads=1", "--train-epochs=2",
        "--eval-batch-size=2", "--max_step=2", "--epochs_per_eval=0"},
       2);
@@ -304,10 +303,20 @@ TEST_F(RecipeTest, RanksDivideTheBatchOfMnist) {
   EXPECT_THAT(batch(2, "--num_gpus=2"), HasSubstr("16 local, 32 global"));
   EXPECT_THAT(batch(3, "--num_gpus=3"), HasSubstr("10 local, 30 global"));
   EXPECT_THAT(batch(2, "--batch_size=8"), HasSubstr("8 local, 16 global"));
-  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=mnist", "--data_dir=" + data_dir_,
-                                "--train_batch_size=9", "--threads=1"},
-                               2),
-                        64, {"--train_batch_size", "multiple of 2"}));
+  // Without mpirun, the flag itself starts the ranks. More ranks than cores are allowed.
+  EXPECT_THAT(batch(1, "--num_clones=2"), AllOf(HasSubstr("[launch] starts 2 ranks: mpirun "),
+                                                HasSubstr("16 local, 32 global")));
+  const ProcessResult odd = Carole(
+      {"train", "--recipe=mnist", "--data_dir=" + data_dir_, "--train_batch_size=9", "--threads=1"},
+      2);
+  EXPECT_TRUE(FailsWith(odd, 64, {"--train_batch_size", "multiple of 2"}));
+  EXPECT_TRUE(ReportsOnce(odd));
+  EXPECT_TRUE(
+      FailsWith(Carole(TrainWords(train_dir_, {"--ranks=3"}), 2), 64,
+                {"--ranks: is not the number of started ranks: got 3, want 2, as Open MPI"}));
+  EXPECT_TRUE(FailsWith(RunProcess(WithEnvironment(
+                            {"PATH=/nowhere"}, CaroleWords(TrainWords(train_dir_, {"--ranks=2"})))),
+                        78, {"mpirun: not found in PATH; install the package openmpi-bin"}));
 }
 
 // The length is 1000 steps, even if the ranks have seen five epochs earlier.
@@ -332,6 +341,9 @@ TEST_F(RecipeTest, MnistDist) {
 
 // Recipes record summaries by steps if their programs did so. Help shows their defaults.
 TEST_F(RecipeTest, SummariesByTimeOrSteps) {
+  EXPECT_THAT(Carole({"train", "--helpfull", "--recipe=vgg416"}).out,
+              AllOf(ContainsRegex("--log_every_n_steps INT>=0[^[]*\\[default:[ \n]+5\\]"),
+                    ContainsRegex("--model_name TEXT[^[]*\\[default:[ \n]+vgg_416\\]")));
   for (const auto& [recipe, steps] :
        {std::pair("train_image_classifier", "0"), {"imagenet_main", "100"}, {"mnist_dist", "100"}})
     EXPECT_THAT(Carole({"train", "--helpfull", "--recipe", recipe}).out,
@@ -389,6 +401,8 @@ TEST_F(RecipeTest, UnsupportedFeaturesAreRefused) {
                         {"--quantize_delay", "got 100, want -1"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize"})), 64,
                         {"--quantize", "got true, want false: this version"}));
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--clone_on_cpu", "--backend=cuda"})), 64,
+                        {"--clone_on_cpu, --backend=cuda: both given"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--train_batch_size=8"})), 64,
                         {"--batch_size, --train_batch_size: both given"}));
 }
@@ -398,7 +412,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
   for (const auto& [flag, wanted] :
        {std::pair{"--task=x", "got x, want a whole number"},
         {"--clone_on_cpu=maybe", "got maybe, want true or false"},
-        {"--num_gpus=-1", "got -1, want a whole number of at least 0"},
+        {"--num_gpus=-1", "--ranks: got -1, want a whole number of at least 0"},
         {"--data-format=NHWC", "want channels_first or channels_last"},
         {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
         {"--num-layers=45", "got 45, want a number of layers 6n + 2"},

@@ -16,7 +16,7 @@ DEFAULTS = {
     "slim_imagenet/train_image_classifier.py": ["--recipe=train_image_classifier"],
     "resnet_tf1/imagenet_main.py": ["--recipe=imagenet_main"],
     "resnet_tf2/imagenet_main.py": ["--recipe=imagenet_main"],
-    "vgg416/train_image_classifier.py": ["--recipe=train_image_classifier", "--model_name=vgg_416"],
+    "vgg416/train_image_classifier.py": ["--recipe=vgg416"],
     "mnist/mnist.py": ["--recipe=mnist"],
     "mnist/mnist_dist.py": ["--recipe=mnist_dist"],
     "mnist/mnist_multi.py": ["--recipe=mnist_dist"],

@@ -24,7 +24,7 @@ import help_pages
 
 # Flags of other programs.
 FOREIGN = {
-    "mpirun": "allow-run-as-root bind-to display-map host hostfile map-by mca oversubscribe report-bindings",
+    "mpirun": "allow-run-as-root bind-to display-map host hostfile map-by mca oversubscribe quiet report-bindings",
     "Slurm": "batch dependency export gpu-bind gpus-per-node kill-on-bad-exit mpi ntasks-per-node open-mode signal",
     "CMake": "build component fresh install preset prefix target test-dir",
     "containers": "build-arg shm-size user",

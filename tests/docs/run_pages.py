@@ -34,7 +34,8 @@ GIVEN = {
 NEEDED_BY = {"DATA": ["PHOTOS"], "RUN": ["PHOTOS", "DATA"]}
 
 MPIRUN = """#!/bin/sh
-exec {mpirun} --allow-run-as-root --oversubscribe --mca btl_base_warn_component_unused 0 "$@"
+export OMPI_MCA_btl_base_warn_component_unused=0  # mpirun allows an option --mca only once
+exec {mpirun} --allow-run-as-root --oversubscribe "$@"
 """
 
 PYTHON3 = """#!/bin/sh

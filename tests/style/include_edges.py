@@ -45,7 +45,7 @@ FLAG_ROOMS = ("src/commands",)
 FLAG_FILES = ("src/main.cpp", "src/core/error.h")  # error.h explains how an option becomes a flag
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*|\{)")  # "--{}" would be a flag that is put together
 FOREIGN_FLAGS = frozenset(
-    "allow-run-as-root bind-to host hostfile map-by mca version "  # mpirun
+    "allow-run-as-root bind-to host hostfile map-by mca oversubscribe version "  # mpirun
     "cpu-bind cpus-per-task distribution gpus-per-node het-group kill-on-bad-exit mem mpi pty "  # srun and sbatch
     "device gpus shm-size ulimit "  # docker and podman
     "sparse".split()  # tar

@@ -3,4 +3,4 @@
 
 from entry import run
 
-run("--recipe=train_image_classifier", "--model_name=vgg_416")
+run("--recipe=vgg416")

@@ -48,6 +48,12 @@ std::string FlagName(const std::string& word) {
 
 }  // namespace
 
+Arguments SelfCommand(const char* command, const Arguments& arguments) {
+  Arguments words{std::filesystem::read_symlink("/proc/self/exe").string(), command};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
 LaunchArguments SplitAtDashes(const Arguments& arguments) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   if (dashes == arguments.end() || dashes + 1 == arguments.end() || dashes[1] != "train") {

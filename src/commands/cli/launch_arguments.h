@@ -1,5 +1,5 @@
-// The command line of `carole launch [FLAGS] -- train [FLAGS OF TRAIN]`. All tasks of a job get the
-// same command line.
+// Command lines of programs that start programs. `carole launch [FLAGS] -- train [FLAGS OF TRAIN]`
+// is the main one: all tasks of a job get the same command line.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,9 @@
 #include "src/commands/cli/commands.h"
 
 namespace carole::commands {
+
+// Returns the command line that runs `carole COMMAND ARGUMENTS` with this program.
+Arguments SelfCommand(const char* command, const Arguments& arguments);
 
 // The arguments before and after the first "--".
 struct LaunchArguments {

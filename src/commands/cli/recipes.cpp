@@ -27,6 +27,16 @@ constexpr std::string_view kSlimFlags =
     "checkpoint_path checkpoint_exclude_scopes trainable_scopes ignore_missing_vars "
     "max_num_batches eval_dir eval_image_size quantize";
 
+constexpr const char* kSlimDifferences =
+    "training is synchronous; ranks share the data; an epoch ends with a short batch; moving "
+    "averages follow the update; running statistics are averaged over ranks (the first "
+    "clone's: --noaverage_statistics); schedules count the batches of all ranks (of N: "
+    "--sync_replicas --replicas_to_aggregate=N); evaluation counts each image once";
+
+// The page VGG416/Slim, whose copy of TF-Slim logs every 5 steps.
+constexpr FlagDefault kVgg416Train[] = {{"model_name", "vgg_416"}, {"log_every_n_steps", "5"}};
+constexpr FlagDefault kVgg416Eval[] = {{"model_name", "vgg_416"}};
+
 // The UAI platform's ResNet on ImageNet, for TensorFlow 1.4 and 2.0. tensorflow/models has another
 // program of this name, with other flags.
 constexpr FlagDefault kImagenetMainTrain[] = {
@@ -101,11 +111,13 @@ constexpr Recipe kRecipes[] = {
     {.name = "train_image_classifier",
      .program = "TF-Slim",
      .argparse_flags = kSlimFlags,
-     .differences =
-         "training is synchronous; ranks share the data; an epoch ends with a short batch; moving "
-         "averages follow the update; running statistics are averaged over ranks (the first "
-         "clone's: --noaverage_statistics); schedules count the batches of all ranks (of N: "
-         "--sync_replicas --replicas_to_aggregate=N); evaluation counts each image once"},
+     .differences = kSlimDifferences},
+    {.name = "vgg416",
+     .program = "VGG416 of TF-Slim",
+     .train = kVgg416Train,
+     .eval = kVgg416Eval,
+     .argparse_flags = kSlimFlags,
+     .differences = kSlimDifferences},
     {.name = "imagenet_main",
      .program = "UAI's ResNet on ImageNet",
      .train = kImagenetMainTrain,
@@ -289,10 +301,12 @@ void AddRecipeFlags(CommandLine& line, std::string& recipe) {
     if (line.HasFlag(alias.flag))
       line.AddValueAlias(alias.name, alias.flag, alias.value, alias.allowed);
   }
-  for (const auto& [name, instead, describe_wanted] : kIgnoredFlags)
-    line.AddIgnored(name, instead, describe_wanted);
-  for (const auto& [name, instead, describe_wanted] : kIgnoredBools)
-    line.AddIgnoredBool(name, instead, describe_wanted);
+  for (const auto& [name, instead, describe_wanted] : kIgnoredFlags) {
+    if (!line.HasFlag(name)) line.AddIgnored(name, instead, describe_wanted);
+  }
+  for (const auto& [name, instead, describe_wanted] : kIgnoredBools) {
+    if (!line.HasFlag(name)) line.AddIgnoredBool(name, instead, describe_wanted);
+  }
 }
 
 bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,

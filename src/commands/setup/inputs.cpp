@@ -180,8 +180,8 @@ int64_t DivideHostBatch(int64_t batch, const RankContext& context) {
 int RunOnInput(const CommandLine& line, const DataConfig& dataset, const NetConfig& net,
                const MachineConfig& machine,
                const std::function<int(RankContext&, const NetInput&)>& body) {
-  const NetInput input = ResolveNetInput(net, dataset);
   return RunAsRank(machine, [&](RankContext& context) {
+    const NetInput input = ResolveNetInput(net, dataset);
     CheckFlagsMatch(line, context.communicator());
     line.LogIgnored();
     return body(context, input);

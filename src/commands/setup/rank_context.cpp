@@ -6,6 +6,7 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "collectives/mpi/communicator.h"
@@ -30,6 +32,8 @@
 #include "src/core/hash.h"
 #include "src/core/host_name.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
+#include "src/train/loop/stop_signals.h"
 
 namespace carole::commands {
 namespace {
@@ -49,6 +53,7 @@ std::unique_ptr<collectives::FullCommunicator> MakeCommunicator(const MachineCon
 // launcher.) Under Slurm it only warns, because a batch script without srun really is one process.
 void RequireWholeJob(int ranks, bool is_training) {
   if (launch::FindRankPlacement(std::getenv).has_value()) return;
+  if (is_training) launch::RequireUsableLauncher(std::getenv);
   if (const char* tf_config = std::getenv("TF_CONFIG"); is_training && tf_config != nullptr)
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
   const char* tasks = std::getenv("SLURM_NTASKS");
@@ -127,7 +132,7 @@ bool IsFast(const BackendEntry& entry) {
 std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
                                      collectives::Communicator& communicator) {
   const std::string& name = flags.backend;
-  const bool is_auto = name == "auto";
+  const bool is_auto = name == "auto", is_any_cpu = is_auto || name == "cpu";
   if (name == kCudaBackend.name) {
     if (const std::string problem = kCudaBackend.unavailable_reason(); !problem.empty())
       throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", problem));
@@ -135,10 +140,10 @@ std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
   if (name == kCudaBackend.name || (is_auto && AllRanksHaveGpus(communicator)))
     return MakeCudaBackend({.device = ChooseGpu(communicator), .autotune = flags.autotune});
   for (const BackendEntry& entry : kBackends) {
-    if (is_auto ? IsFast(entry) : entry.name == name) return entry.make(threads);
+    if (is_any_cpu ? IsFast(entry) : entry.name == name) return entry.make(threads);
   }
   throw UsageError(
-      fmt::format("[flags] --backend: got {}, want auto, cuda, onednn or reference", name));
+      fmt::format("[flags] --backend: got {}, want auto, cpu, cuda, onednn or reference", name));
 }
 
 // Limits the share to OMP_NUM_THREADS. Users set it if they share the machine with others.
@@ -185,6 +190,28 @@ int SetOpenMpThreads(int threads) {
   return threads;
 }
 
+// The error of a rank that fails only because another rank did.
+class FollowingError : public ConfigError {
+  using ConfigError::ConfigError;
+};
+
+// Ranks often fail in the same way at the same time, and one report is enough. So a rank waits for
+// a moment before it reports, unless it is the chief: the abort of the rank that reports first ends
+// the others by SIGTERM. A rank that catches it ends here. What ranks know of a lost rank differs,
+// and the lost rank says nothing, so they report at once.
+void LetOthersReport(const RankContext& context, const std::exception& error) {
+  const bool is_following = dynamic_cast<const FollowingError*>(&error) != nullptr;
+  const bool is_about_loss = dynamic_cast<const CommError*>(&error) != nullptr;
+  if (is_about_loss || (context.is_chief() && !is_following)) return;
+  const double end = SteadySeconds() + (is_following ? 2 : 1);
+  const bool was_stopping = train::StopRequested();
+  while (SteadySeconds() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (train::StopRequested() && !was_stopping)
+      std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+  }
+}
+
 // Makes the CPU treat denormals as zeros, as TensorFlow does. A denormal costs about a hundred
 // cycles and adds no useful precision. Threads that this thread starts later inherit the setting.
 void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
@@ -198,6 +225,9 @@ RankContext::RankContext(const MachineConfig& flags)
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size(), flags.is_training);
   SetLogRank(rank(), size());
+}
+
+void RankContext::StartBackend(const MachineConfig& flags) {
   CoreShare share = FindCoreShare(*communicator_);
   if (flags.threads == 0) {
     WarnOfIdleCores(*communicator_);
@@ -221,7 +251,7 @@ void RankContext::MakeBackendOnAllRanks(const MachineConfig& flags, int threads)
   const int lacking = CountRanks(*communicator_, problem != nullptr, {.what = "backends"});
   if (problem) std::rethrow_exception(problem);
   if (lacking > 0) {
-    throw ConfigError(
+    throw FollowingError(
         fmt::format("[job] --backend, --precision: {} of {} ranks do not support these values; "
                     "see their errors",
                     lacking, size()));
@@ -240,9 +270,11 @@ void RankContext::ConnectDevices() const {
 int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body) {
   RankContext context(flags);
   try {
+    context.StartBackend(flags);
     return body(context);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     if (context.size() == 1) throw;
+    LetOthersReport(context, error);
     const int code = LogFailure(std::current_exception());
     LogError("job", "{} ends the job with exit code {}",
              context.communicator().NameOf(context.rank()), code);

@@ -16,10 +16,14 @@ namespace carole::commands {
 
 class RankContext {
  public:
-  // Connects the ranks and makes the backend. Without mpirun or srun this is a job of one rank, and
-  // MPI is not started. Collective. Throws ConfigError if the environment or the flags make no
-  // sense or a rank lacks its device, CommError if ranks cannot connect.
+  // Connects the ranks. Without mpirun or srun this is a job of one rank, and MPI is not started.
+  // Collective. Throws ConfigError if the environment makes no sense, CommError if ranks cannot
+  // connect.
   explicit RankContext(const MachineConfig& flags);
+  // Makes the backend with this rank's share of the cores. Call it once, before anything below that
+  // is about backend or cores. Collective. Throws ConfigError if the flags make no sense or a rank
+  // lacks its device.
+  void StartBackend(const MachineConfig& flags);
 
   collectives::FullCommunicator& communicator() const { return *communicator_; }
   collectives::Diagnostics& diagnostics() const { return *communicator_; }
@@ -62,7 +66,7 @@ DeviceOwned<T> MakeDeviceOwned(const RankContext& context, Arguments&&... argume
 }
 
 // Runs `body` as one rank of a job and returns its result. If a rank throws, the error is reported
-// and the whole job is aborted.
+// and the whole job is aborted. If all ranks throw at the same time, usually only one reports it.
 int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body);
 
 // Logs the error and returns its exit code.

@@ -53,6 +53,7 @@ struct TrainConfig {
   EvaluationConfig evaluation;
   MonitoringConfig monitoring;
   MachineConfig machine{.is_training = true};
+  int ranks = 0;  // of each host; train starts them unless a launcher did; 0: as many as there are
 
   GivenFlags given_flags;  // as text, for records of the run
 };

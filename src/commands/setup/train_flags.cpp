@@ -66,6 +66,7 @@ TrainFlags::TrainFlags(CommandLine& line, TrainConfig& config) : line_(line), co
   AddFileFlags();
   AddEvaluationFlags();
   AddMonitoringFlags(line, config.monitoring, trace_steps_);
+  AddRankFlags();
   AddMachineFlags(line, config.machine);
   AddActivationMemoryFlag(line, config.activation_memory);
   AddCollectiveFlags(line, config.machine);
@@ -104,6 +105,16 @@ void TrainFlags::AddRunFlags() {
       .Between(0, 255);
   line_.AddNonNegative("seed", trainer.seed,
                        "Seed of weights, order of images, distortions and dropout.");
+}
+
+void TrainFlags::AddRankFlags() {
+  line_.Group("Ranks and devices");
+  line_.AddNonNegative("ranks,num_clones,num_gpus", config_.ranks,
+                       "Ranks on this machine, which train starts with mpirun. If mpirun or srun "
+                       "started it: the number of ranks that must be there; 0: any number.",
+                       HelpLevel::kBasic);
+  line_.Add("clone_on_cpu", clone_on_cpu_, "Same as --backend=cpu.")
+      .SetGroup("Flags of other programs");
 }
 
 void TrainFlags::AddBatchFlags() {
@@ -186,6 +197,7 @@ void TrainFlags::AddEvaluationFlags() {
 
 bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   if (!ParseWithRecipe(line_, arguments, config_.recipe, &Recipe::train)) return false;
+  ResolveBackend();
   ResolveBatch();
   ResolveLength();
   ResolveEvaluation();
@@ -201,6 +213,14 @@ bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   Validate(config_);
   ResolveStep(config_.step, config_.machine);
   return true;
+}
+
+void TrainFlags::ResolveBackend() {
+  std::string& backend = config_.machine.backend;
+  if (!clone_on_cpu_) return;
+  if (backend == "cuda")
+    throw UsageError("[flags] --clone_on_cpu, --backend=cuda: both given; give only one of them");
+  if (backend == "auto") backend = "cpu";
 }
 
 void TrainFlags::ResolveBatch() {

@@ -25,11 +25,13 @@ class TrainFlags {
 
  private:
   void AddRunFlags();
+  void AddRankFlags();
   void AddBatchFlags();
   void AddFileFlags();
   void AddLossFlags();
   void AddFineTuningFlags();
   void AddEvaluationFlags();
+  void ResolveBackend();
   void ResolveBatch();
   void ResolveLength();
   void ResolveEvaluation();
@@ -38,6 +40,7 @@ class TrainFlags {
   CommandLine& line_;
   TrainConfig& config_;
   int64_t max_step_ = 0;
+  bool clone_on_cpu_ = false;
   bool sync_replicas_ = false;
   int64_t replicas_to_aggregate_ = 1;
   std::string trace_steps_ = "100";

@@ -2,6 +2,7 @@
 // and Slurm 22.05.
 #include "launch/cluster/environment.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/launch/cluster/fake_environment.h"
@@ -127,6 +128,28 @@ TEST(Environment, RefusesProcessesThatAreNotConnected) {
             "(PMIX_RANK); start with the mpirun of carole's MPI library, or with srun --mpi=pmix");
   EXPECT_NO_THROW(RequireWholeJob(placement, 4));
   EXPECT_NO_THROW(RequireWholeJob({"PMIx", "PMIX_RANK", 0, 1, 0, 1}, 1));
+}
+
+TEST(Environment, RefusesAnotherNumberOfRanksThanAskedFor) {
+  const RankPlacement two_hosts{"Open MPI", "OMPI_COMM_WORLD_RANK", 0, 4, 0, 2};
+  for (const int ranks : {0, 2, 4}) EXPECT_NO_THROW(RequireRanks(two_hosts, ranks));
+  EXPECT_EQ(
+      TextOf<UsageError>([&] { RequireRanks(two_hosts, 1); }),
+      "[launch] \x1f$(ranks): is not the number of started ranks: got 1, want 4, or 2 on this "
+      "host, as Open MPI started; leave it out, or start this number of ranks");
+  EXPECT_NO_THROW(RequireRanks({.launcher = "PMIx", .variable = "PMIX_RANK"}, 3));  // unknown
+}
+
+TEST(Environment, RefusesLaunchersWhoseProcessesCannotBeRanks) {
+  using Variables = std::map<std::string, std::string>;
+  for (const Variables& variables : {Variables{{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}},
+                                     Variables{{"RANK", "1"}, {"WORLD_SIZE", "2"}}})
+    EXPECT_THAT(TextOf<ConfigError>([&] { RequireUsableLauncher(FakeEnvironment(variables)); }),
+                ::testing::HasSubstr("SIZE=2: its 2 processes would each train alone"));
+  for (const Variables& variables :
+       {Variables{}, Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+        Variables{{"RANK", "gold"}, {"WORLD_SIZE", "large"}}, Variables{{"WORLD_SIZE", "8"}}})
+    EXPECT_NO_THROW(RequireUsableLauncher(FakeEnvironment(variables)));
 }
 
 TEST(Environment, RefusesSrunTasksWithoutPmix) {

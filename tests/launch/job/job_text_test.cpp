@@ -76,6 +76,23 @@ TEST(JobText, MpirunNeedsNoSshOnOneHost) {
                           "/opt/carole", "train", "--train_dir=$(id); rm -rf x"));
 }
 
+TEST(JobText, MpirunBindsRanksOfOneMachineIfNoCoreStaysIdle) {
+  const auto words = [](const CoreBinding& binding) {
+    return MpirunCommand(
+        {.mpirun = "mpirun", .ranks = 4, .binding = binding, .command = {"carole"}});
+  };
+  EXPECT_THAT(
+      words(ChooseBinding(4, 8, 8)),
+      ElementsAre("mpirun", "-n", "4", "--map-by", "slot:PE=2", "--bind-to", "core:if-supported",
+                  "--mca", "btl_base_warn_component_unused", "0", "carole"));
+  for (const auto& [usable, machine] : {std::pair(6, 6), std::pair(4, 8)})
+    EXPECT_THAT(words(ChooseBinding(4, usable, machine)),
+                ElementsAre("mpirun", "-n", "4", "--map-by", "slot", "--bind-to", "none", "--mca",
+                            "btl_base_warn_component_unused", "0", "carole"));
+  EXPECT_THAT(words(ChooseBinding(4, 2, 2)),
+              IsSupersetOf({"--oversubscribe", "--bind-to", "none"}));
+}
+
 TEST(JobText, MpirunUsesTheJobsSshOnSeveralHosts) {
   MpirunOptions options = Options();
   options.ssh = "/usr/bin/ssh";

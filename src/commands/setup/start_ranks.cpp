@@ -1,0 +1,53 @@
+#include "src/commands/setup/start_ranks.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/cluster/environment.h"
+#include "launch/cluster/tf_config.h"
+#include "launch/job/mpirun.h"
+#include "launch/job/process.h"
+#include "launch/machine/cores.h"
+#include "src/commands/cli/launch_arguments.h"
+#include "src/core/log.h"
+
+namespace carole::commands {
+namespace {
+
+// Returns the word as a shell must read it.
+std::string QuoteForShell(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,@%+";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+void StartRanks(int ranks, const Arguments& arguments) {
+  const auto placement = launch::FindRankPlacement(std::getenv);
+  if (placement) launch::RequireRanks(*placement, ranks);
+  if (placement || ranks <= 1) return;
+  launch::RequireUsableLauncher(std::getenv);
+  if (const char* tf_config = std::getenv("TF_CONFIG"))
+    launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), 1);
+  const std::vector<std::string> argv =
+      launch::MpirunCommand({.mpirun = launch::FindProgram("mpirun", "openmpi-bin"),
+                             .ranks = ranks,
+                             .is_root = geteuid() == 0,
+                             .binding = launch::ChooseBinding(ranks, launch::FindBoundCores().count,
+                                                              launch::CountCores()),
+                             .command = SelfCommand("train", arguments)});
+  std::string text = "mpirun";
+  for (size_t i = 1; i < argv.size(); ++i) text += " " + QuoteForShell(argv[i]);
+  LogInfo("launch", "starts {} ranks: {}", ranks, text);
+  launch::ReplaceProcess(argv);
+}
+
+}  // namespace carole::commands
