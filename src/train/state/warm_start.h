@@ -21,6 +21,8 @@ struct WarmStartReport {
   std::vector<std::string> missing;
   std::vector<std::string> unused_scopes;   // those of exclude_scopes that are no prefix of a name
   std::vector<std::string> shape_mismatch;  // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
+  std::string first_in_file;                // the name of the file's first tensor
+  std::string misfit_hint;                  // WeightsSource::misfit_hint()
 };
 
 // Fills all variables of the store, running statistics too, from the variables of the file that
