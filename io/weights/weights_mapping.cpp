@@ -48,7 +48,7 @@ Candidates AsKerasLayer(const std::string& name) {
 Candidates WithoutOuterScope(const std::string& name) {
   std::string inner = WithoutResNetScope(name);
   if (inner == name) return {};
-  return {{std::move(inner)}};
+  return {Candidate{std::move(inner)}};
 }
 
 // Maps a scope of carole to the layer of keras.applications that has its weights.
@@ -178,6 +178,14 @@ constexpr NameRule kNameRules[] = {
     {AsApplicationsLayer, "keras.applications"},
 };
 
+// The class in Keras of the layer that has a variable of VGG or MobileNet.
+std::string_view ClassOf(const std::string& name) {
+  const std::string_view leaf = LeafOf(name);
+  if (leaf == "depthwise_weights") return "depthwise_conv2d";
+  if (leaf != "weights" && leaf != "biases") return "batch_normalization";
+  return name.find("/fc") == name.npos ? "conv2d" : "dense";
+}
+
 // True for the state of an optimizer in an object-based checkpoint.
 bool IsOptimizerObject(std::string_view name) {
   return name.starts_with("optimizer/") || name.find("/.OPTIMIZER_SLOT/") != name.npos;
@@ -248,10 +256,13 @@ MappedWeights::MappedWeights(const WeightsSource& file, std::span<const Variable
           "fit, but need training before they are useful");
     }
   }
-  const int64_t before = count_missing();
+  int64_t before = count_missing();
   MapObjects(wanted, variables);
   report(before, "TensorFlow 2's objects");
-  if (count_missing() > 0) ExplainMisfit();
+  before = count_missing();
+  if (before == std::ssize(variables)) MapNumberedLayers(wanted, variables);
+  report(before, "Keras's classes of layers, by their order");
+  if (count_missing() > 0 && count_missing() == before) ExplainMisfit();
 }
 
 // Tensors get the names that the program gave to its variables, unless two have the same.
@@ -301,6 +312,37 @@ void MappedWeights::ExplainMisfit() {
       "{} weights are ambiguous, such as {}; in Keras, save the inner model that is wanted by "
       "itself",
       ambiguous_.size(), ambiguous_[0]);
+}
+
+// Files without names of layers number the layers of each class in the order of the net: conv2d,
+// conv2d_1, …. The order is certain only for nets without branches. All shapes must fit, except in
+// the layers that classify, which may be those of another model.
+void MappedWeights::MapNumberedLayers(std::span<const VariableSpec> wanted,
+                                      const std::vector<std::string>& variables) {
+  const auto is_chain = [](const std::string& name) {
+    return name.starts_with("MobilenetV1/") || name.starts_with("vgg_1");
+  };
+  if (!std::ranges::all_of(variables, is_chain)) return;
+  std::unordered_map<std::string_view, int> counts;
+  std::vector<std::pair<const VariableSpec*, std::string>> found;
+  const std::vector<KerasLayer> layers = MapToKeras(variables);
+  for (const KerasLayer& layer : layers) {
+    const std::string_view layer_class = ClassOf(variables[layer.variables[0]]);
+    const int number = counts[layer_class]++;
+    const std::string name =
+        number == 0 ? std::string(layer_class) : fmt::format("{}_{}", layer_class, number);
+    const bool classifies = layer_class == "dense" || &layer == &layers.back();
+    for (size_t variable : layer.variables) {
+      const VariableSpec& spec = wanted[variable];
+      const std::string path = FindInFile(InLayer(name, LeafOf(spec.name))[0].name);
+      const bool fits = !path.empty() && (tensors_.at(path).shape == spec.shape ||
+                                          HaveSameElements(tensors_.at(path).shape, spec.shape));
+      if (fits) found.emplace_back(&spec, path);
+      if (!fits && !classifies) return;
+    }
+  }
+  for (const auto& [spec, path] : found)
+    Map(*spec, path, {.subtracted_bias = "", .reverses_channels = ReadsBgr(spec->name)});
 }
 
 // Object-based names do not contain the names of layers, so layers are matched by their order.

@@ -57,6 +57,9 @@ class MappedWeights final : public WeightsSource {
   // Returns the name of the tensor for a candidate "LAYER/WEIGHT", or "" if the file has none or
   // several in different models.
   std::string FindInFile(const std::string& candidate);
+  // Maps the layers of a file that has no names of layers, or nothing.
+  void MapNumberedLayers(std::span<const VariableSpec> wanted,
+                         const std::vector<std::string>& variables);
   void ExplainMisfit();
   // `used_name` is a key of tensors_.
   void Map(const VariableSpec& wanted, const std::string& used_name, const Conversion& conversion);

@@ -138,6 +138,34 @@ TEST(MappedWeights, DoesNotChooseBetweenTwoInnerModels) {
   EXPECT_THAT(ReadValues(MappedWeights(renamed, wanted), variable), ElementsAre(0, 1));
 }
 
+// As tf_keras writes .weights.h5. The last layer is that of another model.
+TEST(MappedWeights, MatchesLayersWithoutNamesByTheirOrder) {
+  std::vector<VariableSpec> tensors{{"dense/kernel", {4, 3}},
+                                    {"net/conv2d_1/kernel", {1, 1, 2, 4}},
+                                    {"net/conv2d/kernel", {3, 3, 3, 2}},
+                                    {"net/batch_normalization/beta", {2}},
+                                    {"net/depthwise_conv2d/depthwise_kernel", {3, 3, 2, 1}},
+                                    {"net/batch_normalization_1/beta", {2}}};
+  const std::string scope = "MobilenetV1/Conv2d_";
+  const std::vector<VariableSpec> wanted{
+      {scope + "0/weights", {3, 3, 3, 2}},
+      {scope + "0/BatchNorm/beta", {2}},
+      {scope + "1_depthwise/depthwise_weights", {3, 3, 2, 1}},
+      {scope + "1_depthwise/BatchNorm/beta", {2}},
+      {scope + "1_pointwise/weights", {1, 1, 2, 4}},
+      {"MobilenetV1/Logits/Conv2d_1c_1x1/weights", {1, 1, 4, 9}}};
+  const FakeFile file(tensors);
+  const MappedWeights mapped(file, wanted);
+  EXPECT_EQ(ReadValues(mapped, wanted[0].name)[0], 200);
+  EXPECT_EQ(ReadValues(mapped, wanted[3].name)[0], 500);
+  EXPECT_EQ(ReadValues(mapped, wanted[4].name)[0], 100);
+  EXPECT_FALSE(mapped.Has(wanted[5].name));
+  EXPECT_THAT(mapped.report(), ElementsAre(HasSubstr("5 of 6 variables found")));
+  tensors[1].shape = {1, 1, 2, 5};  // of another net
+  const FakeFile other(tensors);
+  EXPECT_FALSE(MappedWeights(other, wanted).Has(wanted[0].name));
+}
+
 // VGG and ResNet v1 of keras.applications read images in BGR order, from preprocess_input().
 TEST(MappedWeights, ReversesTheInputChannelsOfBgrFilters) {
   const Shape shape{1, 2, 3, 2};
