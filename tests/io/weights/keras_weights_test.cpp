@@ -3,6 +3,8 @@
 
 #include <hdf5.h>
 
+#include <functional>
+
 #include "io/checkpoint/hdf5.h"
 #include "io/weights/open_weights.h"
 #include "tests/io/damage.h"
