@@ -55,7 +55,7 @@ nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsSour
   const io::MappedWeights mapped(file, VariableSpecs(*model.graph));
   const Variable& first = model.graph->variables().front();
   const Variable& last = model.graph->variables().back();
-  if (mapped.Has(first.name) && first.tf_shape.rank() == 4)
+  if (mapped.Has(first.name) && first.tf_shape.rank() == 4 && mapped.shape(first.name).rank() == 4)
     options.channels = mapped.shape(first.name)[2];
   if (mapped.Has(last.name) && last.tf_shape.rank() > 0)
     options.num_classes = mapped.shape(last.name)[mapped.shape(last.name).rank() - 1];
