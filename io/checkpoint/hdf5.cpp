@@ -123,10 +123,13 @@ void Fail(const Site& site, std::string_view what) {
   H5Eclear2(H5E_DEFAULT);
   const std::string place = fmt::format("{}: {}", site.file, site.object);
   if (stack.error != 0) ThrowDiskError("io.hdf5", place, what, stack.error);
+  // The library says this of a structure that a later version of HDF5 defined.
+  const bool is_newer = stack.innermost.find("version") != std::string::npos;
   throw DataError(
-      fmt::format("[io.hdf5] {}: cannot {}: {}; copy the file again, or use an earlier "
-                  "one",
-                  place, what, stack.innermost));
+      fmt::format("[io.hdf5] {}: cannot {}: {}; {}", place, what, stack.innermost,
+                  is_newer ? "if a newer HDF5 wrote the file, rewrite it with `h5repack FILE NEW`; "
+                             "else copy it again"
+                           : "copy the file again, or use an earlier one"));
 }
 
 bool FollowHardLinks(hid_t file, const Site& site) {
@@ -162,9 +165,10 @@ constexpr char kWholeFile[] = "the file";
 // Deflate cannot shrink data by more than this factor.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 
-Handle MakeFileAccess() {
+// Files of any version of the format are read. New files have that of version 1.8.
+Handle MakeFileAccess(H5F_libver_t oldest, H5F_libver_t newest) {
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
+  H5Pset_libver_bounds(access, oldest, newest);
 #if H5_VERSION_GE(1, 10, 7)
   // Locks are not needed: a file gets its final name when it is complete, so nobody reads a file
   // that is being written. And locks fail on some cluster file systems.
@@ -268,6 +272,15 @@ herr_t AppendName(hid_t, const char* name, const H5L_info_t*, void* names) {
   return 0;
 }
 
+// The name of an element type: "float32", "uint8", or "other".
+std::string NameOfType(hid_t type) {
+  const size_t bits = 8 * H5Tget_size(type);
+  const H5T_class_t kind = H5Tget_class(type);
+  if (kind == H5T_FLOAT) return fmt::format("float{}", bits);
+  if (kind != H5T_INTEGER) return "other";
+  return fmt::format("{}int{}", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "", bits);
+}
+
 }  // namespace
 
 bool IsHdf5(const std::string& path) {
@@ -282,7 +295,7 @@ Hdf5File Hdf5File::Create(const std::string& path) {
   if (!FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)).is_open())
     ThrowDiskError("io.hdf5", path, "create", errno);
   auto write_error = std::make_unique<int>(0);
-  const Handle access = MakeFileAccess();
+  const Handle access = MakeFileAccess(H5F_LIBVER_V18, H5F_LIBVER_V18);
   Check(SetOutputDriver(access, *write_error), site, "create");
   const hid_t id =
       Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create");
@@ -298,7 +311,7 @@ Hdf5File Hdf5File::Open(const std::string& path, HeapStrings heap_strings) {
   if (Check(H5Fis_hdf5(path.c_str()), site, "read") == 0) {
     throw DataError(fmt::format("[io.hdf5] {}: is not an HDF5 file ({} bytes)", path, bytes));
   }
-  const Handle access = MakeFileAccess();
+  const Handle access = MakeFileAccess(H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
   const hid_t id = Check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), site, "open");
   return {path, id, bytes, heap_strings};
 }
@@ -378,10 +391,30 @@ std::vector<std::string> Hdf5File::Children(const std::string& group) const {
   return names;
 }
 
+// The library visits each group once, even if links form a cycle.
+std::vector<std::string> Hdf5File::Datasets() const {
+  const Lock lock;
+  std::vector<std::string> names, datasets;
+  Check(H5Lvisit(id_, H5_INDEX_NAME, H5_ITER_INC, AppendName, &names), {path_, kWholeFile},
+        "list the members");
+  for (const std::string& name : names) {
+    const std::string path = "/" + name;
+    if (H5Iget_type(OpenObject(id_, {path_, path})) == H5I_DATASET) datasets.push_back(path);
+  }
+  return datasets;
+}
+
 Shape Hdf5File::ShapeOf(const std::string& object) const {
   const Lock lock;
   const Site site{path_, object};
   return ReadShape(OpenDataset(id_, site), site);
+}
+
+std::string Hdf5File::TypeOf(const std::string& object) const {
+  const Lock lock;
+  const Site site{path_, object};
+  const Handle dataset = OpenDataset(id_, site);
+  return NameOfType(Handle(Check(H5Dget_type(dataset), site, "read the type"), H5Tclose));
 }
 
 std::vector<float> Hdf5File::ReadFloats(const std::string& object) const {

@@ -71,7 +71,12 @@ class Hdf5File {
   bool Exists(const std::string& object) const;
   // The names of a group's members, sorted.
   std::vector<std::string> Children(const std::string& group) const;
+  // The paths of all datasets in the file. Throws DataError if the file has a link that is not a
+  // hard link.
+  std::vector<std::string> Datasets() const;
   Shape ShapeOf(const std::string& object) const;
+  // The element type of a dataset, such as "float32" or "uint8", or "other".
+  std::string TypeOf(const std::string& object) const;
   // Reads a dataset of any floating-point type, converted to float32.
   std::vector<float> ReadFloats(const std::string& object) const;
   bool HasAttribute(const std::string& object, const std::string& name) const;

@@ -45,6 +45,16 @@ class WeightsSource {
     static const std::vector<std::string> none;
     return none;
   }
+
+  // The name that the program gave to the variable of tensor `name`, such as "conv1/kernel"; "" if
+  // the file stores only `name`. Requires Has(name).
+  virtual std::string variable_name(const std::string& /*name*/) const { return ""; }
+  // What is special about the file if its tensors do not fit a net, and what to do; "" if nothing.
+  // It ends an error message.
+  virtual const std::string& misfit_hint() const {
+    static const std::string none;
+    return none;
+  }
 };
 
 }  // namespace carole::io

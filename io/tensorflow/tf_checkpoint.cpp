@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kMaxShards = 100'000;
 constexpr std::string_view kIndexSuffix = ".index";
+constexpr char kObjectGraph[] = "_CHECKPOINTABLE_OBJECT_GRAPH";
 
 class V2Checkpoint final : public TfTensors {
  public:
@@ -31,6 +33,20 @@ class V2Checkpoint final : public TfTensors {
     for (auto& [key, entry] : entries) {
       if (key.front() != '\0') AddTensor(key, entry, entries);  // other keys are slices of tensors
     }
+    if (const auto graph = entries.find(kObjectGraph);
+        graph != entries.end() && graph->second.type == TfType::kString)
+      object_graph_ = graph->second;
+  }
+
+  std::string variable_name(const std::string& name) const override {
+    if (object_graph_) {
+      const std::string graph = ReadString(kObjectGraph, *object_graph_);
+      for (TfVariableName& variable : Parsed([&] { return ParseObjectGraph(graph); }))
+        variable_names_[std::move(variable.key)] = std::move(variable.name);
+      object_graph_.reset();
+    }
+    const auto found = variable_names_.find(name);
+    return found == variable_names_.end() ? "" : found->second;
   }
 
  private:
@@ -59,6 +75,31 @@ class V2Checkpoint final : public TfTensors {
       add(slice, part->second);
     }
     Add(name, entry.type, entry.dims, std::move(parts));
+  }
+
+  // Reads a tensor of one string: its length as a varint, the checksum of the length, the bytes.
+  std::string ReadString(std::string_view name, const TfBundleEntry& location) const {
+    const auto refuse = [&] { Refuse(fmt::format("{}: damaged; copy the file again", name)); };
+    if (location.shard < 0 || location.shard >= num_shards_ || location.offset < 0) refuse();
+    const Source& shard = Shard(location.shard);
+    const auto size = static_cast<uint64_t>(location.size);
+    if (location.size < 0 || size > shard.size().value_or(0)) refuse();
+    std::string bytes(size, '\0');
+    if (shard.ReadAt(static_cast<uint64_t>(location.offset), bytes) != size) refuse();
+    constexpr size_t kMaxVarintBytes = 10, kChecksumBytes = 4;
+    size_t header = 0;
+    uint32_t length = 0;  // the checksum covers it as 32 bits
+    for (bool more = true; more; ++header) {
+      if (header >= std::min(size, kMaxVarintBytes)) refuse();
+      const auto byte = static_cast<unsigned char>(bytes[header]);
+      if (header < 5) length |= static_cast<uint32_t>(byte & 0x7f) << (7 * header);
+      more = (byte & 0x80) != 0;
+    }
+    if (size - header < kChecksumBytes || size - header - kChecksumBytes != length) refuse();
+    std::string checked(reinterpret_cast<const char*>(&length), sizeof(length));
+    checked += bytes.substr(header);
+    if (MaskedCrc32c(checked) != location.crc) refuse();
+    return bytes.substr(header + kChecksumBytes);
   }
 
   const Source& Shard(int64_t number) const {
@@ -111,6 +152,9 @@ class V2Checkpoint final : public TfTensors {
   int64_t num_shards_ = 0;
   std::vector<TfBundleEntry> locations_;                       // indexed by TfPart::index
   mutable std::map<int64_t, std::unique_ptr<Source>> shards_;  // opened when first needed
+  // The location of the object graph until variable_name() reads it; its names after that.
+  mutable std::optional<TfBundleEntry> object_graph_;
+  mutable std::map<std::string, std::string> variable_names_;
   mutable uint64_t bytes_left_ = 0;  // bytes of the open shards that no tensor has claimed yet
 };
 

@@ -255,6 +255,28 @@ std::string EncodeSliceKey(std::string_view name, const TfSlice& slice) {
 }
 
 // SavedTensorSliceMeta { 1: SavedSliceMeta { 1: name, 2: shape, 3: type, 4: slices } }
+// { 1: nodes { 2: attributes { 2: full_name, 3: checkpoint_key } } }
+std::vector<TfVariableName> ParseObjectGraph(std::string_view bytes) {
+  std::vector<TfVariableName> names;
+  const auto parse_attribute = [&](pbf_reader& field) {
+    if (field.tag() != 2 || !IsMessage(field)) return false;
+    TfVariableName& added = names.emplace_back();
+    VisitFields(ToView(field.get_view()), [&](pbf_reader& text) {
+      if ((text.tag() != 2 && text.tag() != 3) || !IsMessage(text)) return false;
+      std::string& value = text.tag() == 2 ? added.name : added.key;
+      value = ToView(text.get_view());
+      return true;
+    });
+    return true;
+  };
+  VisitFields(bytes, [&](pbf_reader& field) {
+    if (field.tag() != 1 || !IsMessage(field)) return false;
+    VisitFields(ToView(field.get_view()), parse_attribute);
+    return true;
+  });
+  return names;
+}
+
 std::vector<TfSavedMeta> ParseSavedMeta(std::string_view bytes) {
   std::vector<TfSavedMeta> all;
   VisitFields(FindMessage(bytes, 1), [&](pbf_reader& tensor) {

@@ -43,6 +43,13 @@ std::string SerializeBundleHeader(const TfBundleHeader& header);
 // Returns the key of a slice in the index. Keys sort by name, then by the extents.
 std::string EncodeSliceKey(std::string_view name, const TfSlice& slice);
 
+// TrackableObjectGraph (V2): for the variables of an object-based checkpoint, the key in the index
+// and the name that the program gave to the variable.
+struct TfVariableName {
+  std::string key, name;
+};
+std::vector<TfVariableName> ParseObjectGraph(std::string_view bytes);
+
 // SavedSliceMeta (V1): a tensor in the table of contents.
 struct TfSavedMeta {
   std::string name;

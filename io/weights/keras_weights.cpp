@@ -3,65 +3,76 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <set>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "io/checkpoint/hdf5.h"
 #include "io/checkpoint/keras_layout.h"
+#include "io/weights/keras_names.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
 namespace carole::io {
 namespace {
 
-// The names of the variables of a class of layers. The files of Keras 3 only number them.
-struct ClassWeights {
-  std::string_view layer_class;  // the name of its groups without the number
-  std::array<std::string_view, 4> weights;
-};
-constexpr ClassWeights kClasses[] = {
-    {"conv2d", {"kernel", "bias"}},
-    {"dense", {"kernel", "bias"}},
-    {"depthwise_conv2d", {"depthwise_kernel", "bias"}},
-    {"separable_conv2d", {"depthwise_kernel", "pointwise_kernel", "bias"}},
-    {"batch_normalization", {"gamma", "beta", "moving_mean", "moving_variance"}},
-};
+constexpr std::string_view kVars = "vars";
+constexpr char kTopLevel[] = "top_level_model_weights";  // weights of the model itself
 
-// "conv2d_12" -> "conv2d"
-std::string_view ClassOf(std::string_view group) {
-  const size_t last = group.find_last_not_of("0123456789");
-  const bool numbered = last != group.npos && last + 1 < group.size() && group[last] == '_';
-  return numbered ? group.substr(0, last) : group;
+// The groups of Keras 3 that hold other state than weights.
+constexpr std::string_view kStateGroups[] = {"optimizer", "metrics", "optimizer_weights"};
+// The groups of Keras 3 that hold the layers of a model and have no name of their own.
+constexpr std::string_view kLayerGroups[] = {"layers", "_layer_checkpoint_dependencies"};
+
+// "/layers/dense/vars/0" -> layers, dense, vars, 0
+std::vector<std::string> Components(std::string_view path) {
+  std::vector<std::string> components;
+  while (!path.empty()) {
+    path.remove_prefix(1);
+    const size_t end = std::min(path.find('/'), path.size());
+    components.emplace_back(path.substr(0, end));
+    path.remove_prefix(end);
+  }
+  return components;
 }
 
-// "conv1/conv1/kernel:0" -> "kernel"
-std::string_view KerasLeafOf(std::string_view weight) {
-  const std::string_view leaf = LeafOf(weight);
-  return leaf.substr(0, leaf.find(':'));
+bool Contains(const auto& names, std::string_view name) {
+  return std::ranges::find(names, name) != std::end(names);
+}
+
+bool IsWeightOfVersion3(const std::string& dataset) {
+  const std::string_view group = ScopeOf(dataset);
+  return LeafOf(group) == kVars;
 }
 
 class KerasWeights final : public WeightsSource {
  public:
   explicit KerasWeights(const std::string& path)
-      : file_(Hdf5File::Open(path, HeapStrings::kAllow)), bytes_left_(file_.bytes()) {
+      : file_(Hdf5File::Open(path, HeapStrings::kAllow)),
+        datasets_(file_.Datasets()),
+        bytes_left_(file_.bytes()) {
     if (file_.HasAttribute("/", "layer_names") || file_.HasAttribute("/", "layer_names0")) {
       ListLegacy("");
     } else if (file_.Exists("/model_weights")) {
       ListLegacy("/model_weights");
-    } else if (file_.Exists("/layers")) {
+    } else if (file_.Exists("/layers") || std::ranges::any_of(datasets_, IsWeightOfVersion3)) {
       ListVersion3();
     } else {
       throw DataError(fmt::format(
           "[io.keras] {}: this HDF5 file is neither a checkpoint of carole nor weights of Keras",
           path));
     }
+    ListOthers();
   }
 
   const std::string& path() const override { return file_.path(); }
   const std::vector<std::string>& names() const override { return names_; }
+  const std::vector<std::string>& other_tensors() const override { return others_; }
+  const std::string& misfit_hint() const override { return misfit_hint_; }
   bool Has(const std::string& name) const override { return tensors_.contains(name); }
   Shape shape(const std::string& name) const override { return tensors_.at(name).shape; }
+  std::string type(const std::string& name) const override { return tensors_.at(name).type; }
   void Read(const std::string& name, std::span<float> out) const override {
     const std::vector<float> values = file_.ReadFloats(tensors_.at(name).dataset);
     CAROLE_CHECK_EQ(out.size(), values.size(), "elements of {}", name);
@@ -72,9 +83,12 @@ class KerasWeights final : public WeightsSource {
   struct Tensor {
     std::string dataset;
     Shape shape;
+    std::string type;
   };
 
   void Add(const std::string& name, const std::string& dataset) {
+    const std::string type = file_.TypeOf(dataset);
+    if (!type.starts_with("float")) return;  // for ListOthers()
     const Shape shape = file_.ShapeOf(dataset);
     // Bounds the memory that a small file can take. Data may be compressed, but even then a float
     // is assumed to take at least two bits.
@@ -85,50 +99,107 @@ class KerasWeights final : public WeightsSource {
           file_.path(), name, shape.ToString()));
     }
     bytes_left_ -= min_bytes;
-    if (tensors_.emplace(name, Tensor{dataset, shape}).second) names_.push_back(name);
+    const auto [it, is_new] = tensors_.emplace(name, Tensor{dataset, shape, type});
+    if (!is_new) {
+      throw DataError(fmt::format(
+          "[io.keras] {}: {}: two weights have this name: got {} and {}, want unique names; rename "
+          "the layers in Keras and save the model again",
+          file_.path(), name, it->second.dataset, dataset));
+    }
+    names_.push_back(name);
+    listed_.insert(dataset);
   }
 
   // Lists the tensors of the legacy layout: a whole model, or weights only.
   void ListLegacy(const std::string& root) {
-    const std::string top = root.empty() ? "/" : root;
-    for (const std::string& layer : file_.GetStringList(top, "layer_names")) {
+    std::vector<std::string> layers = file_.GetStringList(root.empty() ? "/" : root, "layer_names");
+    const bool has_top_level = file_.Exists(fmt::format("{}/{}", root, kTopLevel));
+    if (has_top_level && !Contains(layers, kTopLevel)) layers.emplace_back(kTopLevel);
+    for (const std::string& layer : layers) {
       const std::string group = fmt::format("{}/{}", root, layer);
       if (!file_.HasAttribute(group, "weight_names") && !file_.HasAttribute(group, "weight_names0"))
         continue;
-      for (const std::string& weight : file_.GetStringList(group, "weight_names"))
-        Add(fmt::format("{}/{}", layer, KerasLeafOf(weight)), fmt::format("{}/{}", group, weight));
+      const std::vector<std::string> weights = file_.GetStringList(group, "weight_names");
+      const std::vector<std::string> names = LegacyWeightNames(layer, weights);
+      for (size_t i = 0; i < weights.size(); ++i)
+        Add(names[i], fmt::format("{}/{}", group, weights[i]));
     }
   }
 
-  // Lists the tensors of a .weights.h5 of Keras 3.
+  // Lists the tensors of a .weights.h5 of Keras 3. Models may hold models.
   void ListVersion3() {
-    for (const std::string& group : file_.Children("/layers")) {
-      const std::string vars = fmt::format("/layers/{}/vars", group);
-      if (!file_.Exists(vars)) continue;
-      const std::string layer =
-          file_.HasAttribute(vars, "name") ? file_.GetString(vars, "name") : group;
-      const std::vector<std::string> numbers = file_.Children(vars);
-      for (const std::string& number : numbers)
-        Add(fmt::format("{}/{}", layer, NameOfWeight(group, number, numbers.size())),
-            fmt::format("{}/{}", vars, number));
+    std::unordered_map<std::string_view, size_t> counts;  // of the weights in a group `vars`
+    std::set<std::string> unique;
+    for (const std::string& dataset : datasets_) ++counts[ScopeOf(dataset)];
+    std::vector<std::pair<std::string, const std::string*>> found;
+    for (const std::string& dataset : datasets_) {
+      const std::vector<std::string> components = Components(dataset);
+      const bool is_state = std::ranges::any_of(
+          components, [](const std::string& part) { return Contains(kStateGroups, part); });
+      if (is_state || !IsWeightOfVersion3(dataset)) continue;
+      found.emplace_back(NameInVersion3(components, counts.at(ScopeOf(dataset))), &dataset);
+      unique.insert(found.back().first);
     }
+    // A model that is a class of its own may have layers of the same name. Groups are unique.
+    const bool is_unique = unique.size() == found.size();
+    for (const auto& [name, dataset] : found) Add(is_unique ? name : dataset->substr(1), *dataset);
+    if (names_.empty() || has_layer_names_) return;
+    misfit_hint_ =
+        "the file does not name its layers, as with save_weights() of tf_keras and of Keras before "
+        "3.6; save the whole model there, with model.save(\"NAME.h5\")";
   }
 
-  // Returns the name of weight `number`, or the number itself if the class of layers is unknown. A
-  // batch norm with three weights has no gamma, the only one that the nets of Keras leave out.
-  static std::string NameOfWeight(std::string_view group, const std::string& number, size_t count) {
-    const auto* row = std::ranges::find(kClasses, ClassOf(group), &ClassWeights::layer_class);
-    if (row == std::end(kClasses) || number.size() != 1) return number;
-    const bool without_gamma = row->weights[0] == "gamma" && count == 3;
-    const size_t index = static_cast<size_t>(number[0] - '0') + (without_gamma ? 1 : 0);
-    const bool known = index < row->weights.size() && !row->weights[index].empty();
-    return known ? std::string(row->weights[index]) : number;
+  // The name of a group in Keras: that of its group `vars`, or of the group itself.
+  std::string NameOfGroup(const std::string& group, const std::string& name) {
+    const std::string vars = fmt::format("{}/{}", group, kVars);
+    if (!file_.Exists(vars) || !file_.HasAttribute(vars, "name")) return name;
+    has_layer_names_ = true;
+    return file_.GetString(vars, "name");
+  }
+
+  // `components` are those of a dataset: groups of models and layers, "vars", a number.
+  std::string NameInVersion3(const std::vector<std::string>& components, size_t count) {
+    const size_t depth = components.size() - 2;
+    const std::string& number = components.back();
+    std::string group, name, layer;
+    for (size_t i = 0; i < depth; ++i) {
+      group += "/" + components[i];
+      if (i + 1 < depth && Contains(kLayerGroups, components[i])) continue;
+      layer = NameOfGroup(group, components[i]);
+      name += layer + "/";
+    }
+    if (depth == 0) name = NameOfGroup("", "model") + "/";
+    // The group of a layer has the name of its class, or that of an attribute of a user's class.
+    const bool is_class = depth > 0 && IsKnownLayerClass(components[depth - 1]);
+    return name + NameOfNumberedWeight(is_class ? components[depth - 1] : layer, number, count);
+  }
+
+  // Describes the datasets that are no weights. Throws DataError if one may be a weight.
+  void ListOthers() {
+    for (const std::string& dataset : datasets_) {
+      if (listed_.contains(dataset)) continue;
+      const std::string type = file_.TypeOf(dataset);
+      const bool is_state = std::ranges::any_of(
+          Components(dataset), [](const auto& part) { return Contains(kStateGroups, part); });
+      if (!is_state && type.starts_with("float")) {
+        throw DataError(fmt::format(
+            "[io.keras] {}: {}: is not among the weights that the file lists, so it would be left "
+            "out; save the model again, with model.save(\"NAME.h5\")",
+            file_.path(), dataset));
+      }
+      others_.push_back(
+          fmt::format("{} {} {}", dataset.substr(1), type, file_.ShapeOf(dataset).ToString()));
+    }
   }
 
   const Hdf5File file_;
+  const std::vector<std::string> datasets_;
   uint64_t bytes_left_;  // bytes of the file that no tensor has claimed yet
-  std::vector<std::string> names_;
+  std::vector<std::string> names_, others_;
   std::unordered_map<std::string, Tensor> tensors_;
+  std::set<std::string> listed_;  // the datasets of tensors_
+  bool has_layer_names_ = false;  // whether a .weights.h5 has names of layers
+  std::string misfit_hint_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "io/checkpoint/keras_layout.h"
 #include "src/core/check.h"
+#include "src/core/text/join_names.h"
 
 namespace carole::io {
 namespace {
@@ -22,13 +23,19 @@ std::vector<std::string> KerasLeaves(std::string_view leaf) {
   return {std::string(leaf)};
 }
 
-// Names that a variable may have in a file. The first one that exists is used.
-using Candidates = std::vector<std::string>;
+// A name that a variable may have in a file, and how its elements change then.
+struct Candidate {
+  std::string name;
+  MappedWeights::Conversion conversion = {};
+};
+// The first one that exists is used.
+using Candidates = std::vector<Candidate>;
 
-Candidates InLayer(const std::string& layer, std::string_view leaf) {
+Candidates InLayer(const std::string& layer, std::string_view leaf,
+                   const MappedWeights::Conversion& conversion = {}) {
   Candidates candidates;
   for (const std::string& keras : KerasLeaves(leaf))
-    candidates.push_back(fmt::format("{}/{}", layer, keras));
+    candidates.push_back({fmt::format("{}/{}", layer, keras), conversion});
   return candidates;
 }
 
@@ -41,7 +48,7 @@ Candidates AsKerasLayer(const std::string& name) {
 Candidates WithoutOuterScope(const std::string& name) {
   std::string inner = WithoutResNetScope(name);
   if (inner == name) return {};
-  return {std::move(inner)};
+  return {Candidate{std::move(inner)}};
 }
 
 // Maps a scope of carole to the layer of keras.applications that has its weights.
@@ -73,53 +80,78 @@ constexpr LayerRule kLayerRules[] = {
     {R"(resnet_v1_\d+/block4/unit_(\d+)/bottleneck_v1/conv(\d))", "conv5_block$1_$2", "_conv"},
     {R"(resnet_v1_\d+/block4/unit_(\d+)/bottleneck_v1/shortcut)", "conv5_block$1_0", "_conv"},
     {R"(resnet_v1_\d+/logits)", "predictions"},
+    {R"(resnet_v1_\d+/logits)", "probs"},  // in the files that keras.applications distributes
 };
 
 constexpr std::string_view kBatchNorm = "/BatchNorm";
 
-// The layer of keras.applications for a scope.
+// A layer of keras.applications for a scope, and the batch norm after it.
 struct ApplicationsLayer {
-  std::string name;
+  std::string name, norm;
   bool reads_bgr = false;
 };
-std::optional<ApplicationsLayer> FindApplicationsLayer(std::string_view scope) {
-  const bool is_norm = scope.ends_with(kBatchNorm);
-  if (is_norm) scope.remove_suffix(kBatchNorm.size());
+
+// Adds the layer of ResNet50 in the version of Keras 1 and 2.0 to 2.2, which other programs and old
+// files still have: res2a_branch2a and bn2a_branch2a for the first convolution of block 1, unit 1.
+void AddOldResNet50Layer(const std::string& scope, std::vector<ApplicationsLayer>& layers) {
+  static const std::regex pattern(
+      R"(resnet_v1_50/block(\d)/unit_(\d)/bottleneck_v1/(shortcut|conv([123])))");
+  std::smatch found;
+  if (scope == "resnet_v1_50/conv1") layers.push_back({"conv1", "bn_conv1", true});
+  if (scope == "resnet_v1_50/logits") layers.push_back({"fc1000", ""});
+  if (!std::regex_match(scope, found, pattern)) return;
+  const auto letter = [](const std::string& number) {
+    return number.empty() ? std::string()
+                          : std::string(1, static_cast<char>('a' + number[0] - '1'));
+  };
+  const bool is_shortcut = found[3] == "shortcut";
+  const std::string id = fmt::format("{}{}_branch{}{}", std::stoi(found[1]) + 1, letter(found[2]),
+                                     is_shortcut ? 1 : 2, letter(found[4]));
+  layers.push_back({"res" + id, "bn" + id});
+}
+
+// `scope` is that of a layer, not of its batch norm.
+std::vector<ApplicationsLayer> FindApplicationsLayers(const std::string& scope) {
   static const std::vector<std::regex> patterns = [] {
     std::vector<std::regex> all;
     for (const LayerRule& rule : kLayerRules) all.emplace_back(rule.scope);
     return all;
   }();
+  std::vector<ApplicationsLayer> layers;
   for (size_t i = 0; i < patterns.size(); ++i) {
     const LayerRule& rule = kLayerRules[i];
-    if (!std::regex_match(scope.begin(), scope.end(), patterns[i])) continue;
-    return ApplicationsLayer{std::regex_replace(std::string(scope), patterns[i], rule.layer) +
-                                 (is_norm ? "_bn" : rule.convolution),
-                             rule.reads_bgr};
+    if (!std::regex_match(scope, patterns[i])) continue;
+    const std::string name = std::regex_replace(scope, patterns[i], rule.layer);
+    layers.push_back({name + rule.convolution, name + "_bn", rule.reads_bgr});
   }
-  return std::nullopt;
+  AddOldResNet50Layer(scope, layers);
+  return layers;
 }
 
+// Convolutions of keras.applications may have a bias before a batch norm, those of carole have not.
+// The bias is folded into the batch norm: BN(x + bias) with moving_mean equals BN(x) with
+// moving_mean - bias.
 Candidates AsApplicationsLayer(const std::string& name) {
-  const auto layer = FindApplicationsLayer(ScopeOf(name));
-  return layer ? InLayer(layer->name, LeafOf(name)) : Candidates{};
+  const std::string_view leaf = LeafOf(name);
+  std::string scope(ScopeOf(name));
+  const bool is_norm = scope.ends_with(kBatchNorm);
+  if (is_norm) scope.resize(scope.size() - kBatchNorm.size());
+  Candidates candidates;
+  for (const ApplicationsLayer& layer : FindApplicationsLayers(scope)) {
+    MappedWeights::Conversion conversion;
+    if (leaf == "moving_mean") conversion.subtracted_bias = layer.name + "/bias";
+    conversion.reverses_channels = layer.reads_bgr && leaf == "weights";
+    const Candidates more = InLayer(is_norm ? layer.norm : layer.name, leaf, conversion);
+    candidates.insert(candidates.end(), more.begin(), more.end());
+  }
+  return candidates;
 }
 
 // True if the variable is the filter of a layer that reads images.
 bool ReadsBgr(const std::string& name) {
-  const auto layer = FindApplicationsLayer(ScopeOf(name));
-  return layer && layer->reads_bgr && LeafOf(name) == "weights";
-}
-
-// If the variable is a batch norm's moving mean, returns the bias of the convolution before it,
-// else
-// "". Convolutions of carole have no bias there. It is folded into the batch norm: BN(x + bias)
-// with moving_mean equals BN(x) with moving_mean - bias.
-std::string PrecedingBias(const std::string& name) {
-  const std::string_view scope = ScopeOf(name);
-  if (!name.ends_with("/moving_mean") || !scope.ends_with(kBatchNorm)) return "";
-  const auto layer = FindApplicationsLayer(scope.substr(0, scope.size() - kBatchNorm.size()));
-  return layer ? layer->name + "/bias" : "";
+  return std::ranges::any_of(AsApplicationsLayer(name), [](const Candidate& candidate) {
+    return candidate.conversion.reverses_channels;
+  });
 }
 
 // Reverses the order of the input channels C of a filter (R,S,C,K), or of its slots and averages.
@@ -135,22 +167,29 @@ void ReverseInputChannels(const Shape& shape, std::span<float> filter) {
   }
 }
 
-MappedWeights::Conversion ConversionOfApplications(const std::string& variable) {
-  return {.subtracted_bias = PrecedingBias(variable), .reverses_channels = ReadsBgr(variable)};
-}
-MappedWeights::Conversion NoConversion(const std::string& /*variable*/) { return {}; }
-
 // One of the naming schemes.
 struct NameRule {
   Candidates (*candidates)(const std::string& variable);
   const char* origin;  // for the report
-  MappedWeights::Conversion (*conversion)(const std::string& variable) = NoConversion;
 };
 constexpr NameRule kNameRules[] = {
     {AsKerasLayer, "Keras's layers"},
     {WithoutOuterScope, "TensorFlow 2's ImageNet ResNet"},
-    {AsApplicationsLayer, "keras.applications", ConversionOfApplications},
+    {AsApplicationsLayer, "keras.applications"},
 };
+
+// The class in Keras of the layer that has a variable of VGG or MobileNet.
+std::string_view ClassOf(const std::string& name) {
+  const std::string_view leaf = LeafOf(name);
+  if (leaf == "depthwise_weights") return "depthwise_conv2d";
+  if (leaf != "weights" && leaf != "biases") return "batch_normalization";
+  return name.find("/fc") == name.npos ? "conv2d" : "dense";
+}
+
+// True for the state of an optimizer in an object-based checkpoint.
+bool IsOptimizerObject(std::string_view name) {
+  return name.starts_with("optimizer/") || name.find("/.OPTIMIZER_SLOT/") != name.npos;
+}
 
 // The suffix of a tensor's name in TensorFlow 2's object-based checkpoints.
 constexpr std::string_view kValue = "/.ATTRIBUTES/VARIABLE_VALUE";
@@ -185,8 +224,8 @@ std::string WithoutResNetScope(const std::string& name) {
 }
 
 MappedWeights::MappedWeights(const WeightsSource& file, std::span<const VariableSpec> wanted)
-    : file_(file), names_(file.names()) {
-  for (const std::string& name : names_) tensors_[name] = {name, file.shape(name), {}};
+    : file_(file) {
+  AddTensors();
   std::vector<std::string> variables;
   for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
   const auto count_missing = [&] {
@@ -202,9 +241,10 @@ MappedWeights::MappedWeights(const WeightsSource& file, std::span<const Variable
     const int64_t before = count_missing();
     for (const VariableSpec& variable : wanted) {
       if (Has(variable.name)) continue;
-      for (const std::string& name : rule.candidates(variable.name)) {
-        if (!file.Has(name)) continue;
-        Map(variable, name, rule.conversion(variable.name));
+      for (const Candidate& candidate : rule.candidates(variable.name)) {
+        const std::string name = FindInFile(candidate.name);
+        if (name.empty()) continue;
+        Map(variable, name, candidate.conversion);
         break;
       }
     }
@@ -216,9 +256,93 @@ MappedWeights::MappedWeights(const WeightsSource& file, std::span<const Variable
           "fit, but need training before they are useful");
     }
   }
-  const int64_t before = count_missing();
+  int64_t before = count_missing();
   MapObjects(wanted, variables);
   report(before, "TensorFlow 2's objects");
+  before = count_missing();
+  if (before == std::ssize(variables)) MapNumberedLayers(wanted, variables);
+  report(before, "Keras's classes of layers, by their order");
+  if (count_missing() > 0 && count_missing() == before) ExplainMisfit();
+}
+
+// Tensors get the names that the program gave to its variables, unless two have the same.
+void MappedWeights::AddTensors() {
+  std::unordered_map<std::string, int> counts;
+  for (const std::string& name : file_.names()) ++counts[file_.variable_name(name)];
+  for (const std::string& name : file_.names()) {
+    const std::string variable = file_.variable_name(name);
+    const bool is_unique = !variable.empty() && counts[variable] == 1 && !file_.Has(variable);
+    const std::string& used = is_unique ? variable : name;
+    names_.push_back(used);
+    tensors_[used] = {name, file_.shape(name), {}};
+    used_names_[name] = used;
+    if (!IsOptimizerObject(name)) AddToLayers(used);
+  }
+}
+
+void MappedWeights::AddToLayers(const std::string& name) {
+  const std::string_view leaf = LeafOf(name);
+  std::string_view scope = name;
+  while (scope.find('/') != scope.npos) {
+    scope = ScopeOf(scope);
+    std::vector<std::string>& weights = by_layer_[fmt::format("{}/{}", LeafOf(scope), leaf)];
+    if (weights.empty() || weights.back() != name) weights.push_back(name);
+  }
+}
+
+// A model inside of another model has the name of that model in front of its layers.
+std::string MappedWeights::FindInFile(const std::string& candidate) {
+  if (tensors_.contains(candidate)) return candidate;
+  const auto found = by_layer_.find(candidate);
+  if (found == by_layer_.end()) return "";
+  std::vector<std::string> weights = found->second;
+  if (weights.size() == 1) return weights[0];
+  std::erase_if(weights, [suffix = "/" + candidate](const std::string& name) {
+    return !name.ends_with(suffix);
+  });
+  if (weights.size() == 1) return weights[0];
+  if (weights.size() > 1) ambiguous_.push_back(JoinFirst(weights, 2));
+  return "";
+}
+
+void MappedWeights::ExplainMisfit() {
+  misfit_hint_ = file_.misfit_hint();
+  if (ambiguous_.empty()) return;
+  misfit_hint_ = fmt::format(
+      "{} weights are ambiguous, such as {}; in Keras, save the inner model that is wanted by "
+      "itself",
+      ambiguous_.size(), ambiguous_[0]);
+}
+
+// Files without names of layers number the layers of each class in the order of the net: conv2d,
+// conv2d_1, …. The order is certain only for nets without branches. All shapes must fit, except in
+// the layers that classify, which may be those of another model.
+void MappedWeights::MapNumberedLayers(std::span<const VariableSpec> wanted,
+                                      const std::vector<std::string>& variables) {
+  const auto is_chain = [](const std::string& name) {
+    return name.starts_with("MobilenetV1/") || name.starts_with("vgg_1");
+  };
+  if (!std::ranges::all_of(variables, is_chain)) return;
+  std::unordered_map<std::string_view, int> counts;
+  std::vector<std::pair<const VariableSpec*, std::string>> found;
+  const std::vector<KerasLayer> layers = MapToKeras(variables);
+  for (const KerasLayer& layer : layers) {
+    const std::string_view layer_class = ClassOf(variables[layer.variables[0]]);
+    const int number = counts[layer_class]++;
+    const std::string name =
+        number == 0 ? std::string(layer_class) : fmt::format("{}_{}", layer_class, number);
+    const bool classifies = layer_class == "dense" || &layer == &layers.back();
+    for (size_t variable : layer.variables) {
+      const VariableSpec& spec = wanted[variable];
+      const std::string path = FindInFile(InLayer(name, LeafOf(spec.name))[0].name);
+      const bool fits = !path.empty() && (tensors_.at(path).shape == spec.shape ||
+                                          HaveSameElements(tensors_.at(path).shape, spec.shape));
+      if (fits) found.emplace_back(&spec, path);
+      if (!fits && !classifies) return;
+    }
+  }
+  for (const auto& [spec, path] : found)
+    Map(*spec, path, {.subtracted_bias = "", .reverses_channels = ReadsBgr(spec->name)});
 }
 
 // Object-based names do not contain the names of layers, so layers are matched by their order.
@@ -230,8 +354,15 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
       const VariableSpec& variable = wanted[layers[layer].variables[i]];
       const std::string_view weight = LeafOf(layers[layer].weight_names[i]);
       const std::string name = ObjectName(file_, layer, weight.substr(0, weight.find(':')));
-      if (Has(variable.name) || name.empty()) continue;
-      Map(variable, name + std::string(kValue), {});
+      if (layer == 0 && i == 0 && name.empty())
+        return;  // the first object is another kind of layer
+      if (name.empty()) continue;
+      const std::string value = name + std::string(kValue);
+      if (!Has(variable.name)) {
+        Map(variable, used_names_.at(value), {});
+      } else if (tensors_.at(variable.name).name != value) {
+        continue;
+      }
       for (const auto& [object, slot] : kAdamSlots)
         MapObject(name + "/.OPTIMIZER_SLOT/" + kAdam + object, variable.name + slot,
                   variable.shape);
@@ -259,19 +390,22 @@ void MappedWeights::RenameTensor(const std::string& name, const std::string& map
   tensors_[mapped] = {name,
                       HaveSameElements(shape, wanted) ? wanted : shape,
                       {.subtracted_bias = "", .reverses_channels = reverses_channels}};
-  std::ranges::replace(names_, name, mapped);
+  std::string& used = used_names_.at(name);
+  std::ranges::replace(names_, used, mapped);
+  used = mapped;
 }
 
-void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
+void MappedWeights::Map(const VariableSpec& wanted, const std::string& used_name,
                         const Conversion& conversion) {
+  const std::string name = tensors_.at(used_name).name;
   RenameTensor(name, wanted.name, wanted.shape, conversion.reverses_channels);
   if (conversion.reverses_channels)
     report_.push_back(wanted.name +
                       ": reversing its input channels: Keras stores them in BGR order");
-  const std::string& bias = conversion.subtracted_bias;
-  const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == file_.shape(name);
-  if (has_bias) {
-    tensors_[wanted.name].conversion.subtracted_bias = bias;
+  const std::string bias =
+      conversion.subtracted_bias.empty() ? "" : FindInFile(conversion.subtracted_bias);
+  if (!bias.empty() && tensors_.at(bias).shape == file_.shape(name)) {
+    tensors_[wanted.name].conversion.subtracted_bias = tensors_.at(bias).name;
     std::erase(names_, bias);
   }
   for (const std::string& original : file_.names()) {

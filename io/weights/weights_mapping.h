@@ -1,6 +1,6 @@
 // Finds the weights of a file under the names of a net's variables if the file uses other names. It
 // knows the names of Keras layers, of keras.applications, and of TensorFlow 2's ImageNet ResNet and
-// MNIST nets.
+// MNIST nets. The net may be a model inside of another model in the file.
 #pragma once
 
 #include <span>
@@ -41,6 +41,8 @@ class MappedWeights final : public WeightsSource {
   void Read(const std::string& name, std::span<float> out) const override;
   std::optional<int64_t> step() const override { return file_.step(); }
   const std::vector<std::string>& other_tensors() const override { return file_.other_tensors(); }
+  // Empty if all wanted variables were found.
+  const std::string& misfit_hint() const override { return misfit_hint_; }
 
  private:
   struct MappedTensor {
@@ -49,7 +51,18 @@ class MappedWeights final : public WeightsSource {
     Conversion conversion;
   };
 
-  void Map(const VariableSpec& wanted, const std::string& name, const Conversion& conversion);
+  void AddTensors();
+  // Adds a name to by_layer_.
+  void AddToLayers(const std::string& name);
+  // Returns the name of the tensor for a candidate "LAYER/WEIGHT", or "" if the file has none or
+  // several in different models.
+  std::string FindInFile(const std::string& candidate);
+  // Maps the layers of a file that has no names of layers, or nothing.
+  void MapNumberedLayers(std::span<const VariableSpec> wanted,
+                         const std::vector<std::string>& variables);
+  void ExplainMisfit();
+  // `used_name` is a key of tensors_.
+  void Map(const VariableSpec& wanted, const std::string& used_name, const Conversion& conversion);
   // Makes tensor `name` of the file available as `mapped`.
   void RenameTensor(const std::string& name, const std::string& mapped, const Shape& wanted,
                     bool reverses_channels);
@@ -61,7 +74,12 @@ class MappedWeights final : public WeightsSource {
   const WeightsSource& file_;
   std::vector<std::string> names_;
   std::unordered_map<std::string, MappedTensor> tensors_;
+  std::unordered_map<std::string, std::string> used_names_;  // name in the file -> name in names_
+  // For "LAYER/WEIGHT", the names that end with WEIGHT and have the component LAYER before that.
+  std::unordered_map<std::string, std::vector<std::string>> by_layer_;
+  std::vector<std::string> ambiguous_;  // "left/conv1/kernel, right/conv1/kernel"
   std::vector<std::string> report_;
+  std::string misfit_hint_;
 };
 
 // Removes the scope "resnet/". The ImageNet ResNet of TensorFlow 1.4 has that scope, that of

@@ -28,6 +28,7 @@ void PrintForeign(const io::WeightsSource& file) {
   for (const std::string& name : file.names())
     fmt::print("  {:<64} {:<9} {}\n", name, file.type(name), file.shape(name).ToString());
   for (const std::string& other : file.other_tensors()) fmt::print("  other: {}\n", other);
+  if (!file.misfit_hint().empty()) fmt::print("note: {}\n", file.misfit_hint());
 }
 
 nlohmann::ordered_json ForeignToJson(const io::WeightsSource& file) {

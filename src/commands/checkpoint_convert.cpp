@@ -56,7 +56,7 @@ nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsSour
   const io::MappedWeights mapped(file, VariableSpecs(*model.graph));
   const Variable& first = model.graph->variables().front();
   const Variable& last = model.graph->variables().back();
-  if (mapped.Has(first.name) && first.tf_shape.rank() == 4)
+  if (mapped.Has(first.name) && first.tf_shape.rank() == 4 && mapped.shape(first.name).rank() == 4)
     options.channels = mapped.shape(first.name)[2];
   if (mapped.Has(last.name) && last.tf_shape.rank() > 0)
     options.num_classes = mapped.shape(last.name)[mapped.shape(last.name).rank() - 1];
@@ -100,10 +100,13 @@ std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSou
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size > 0) (void)nets::BuildModel(net, {.image_size = flags.image_size});
   if (const auto found = TryNet(net, file, flags.image_size)) return found;
-  throw DataError(fmt::format(
-      "[checkpoint] {}: variables of {} are missing or have other shapes; compare them with "
-      "`carole checkpoint inspect`, or leave --model_name out",
-      file.path(), net.name));
+  const std::string hint = file.misfit_hint().empty()
+                               ? "compare them with `carole checkpoint inspect`, or leave "
+                                 "--model_name out"
+                               : file.misfit_hint();
+  throw DataError(
+      fmt::format("[checkpoint] {}: variables of {} are missing or have other shapes; {}",
+                  file.path(), net.name, hint));
 }
 
 // Whether a name is that of an optimizer slot. A slot's name without its last part is the name of a
@@ -179,16 +182,27 @@ std::span<const char> BytesOf(const auto& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
 }
 
+// True if the last part of a path may be the prefix of TensorFlow's files: it has no ending, or one
+// like those of model.ckpt-1000, model.ckpt and mobilenet_v1_0.25_128.
+bool IsTfPrefix(const std::string& target) {
+  const std::string ending = std::filesystem::path(target).extension();
+  return ending.empty() || ending.starts_with(".ckpt") ||
+         (ending.size() > 1 && ending[1] >= '0' && ending[1] <= '9');
+}
+
 void RequireFileName(const std::string& target) {
-  if (target.ends_with(".hdf5") || target.ends_with(".keras"))
-    throw UsageError(fmt::format(
-        "[checkpoint] {}: unsupported file name ending: want .h5, which is HDF5", target));
   std::error_code error;
   if (target.empty() || target.ends_with('/') || std::filesystem::is_directory(target, error))
     throw UsageError(
         fmt::format("[checkpoint] {}: is a folder; name a file NAME.h5 or a TensorFlow prefix "
                     "FOLDER/model.ckpt-STEP",
                     target));
+  if (!target.ends_with(kHdf5) && !IsTfPrefix(target))
+    throw UsageError(fmt::format(
+        "[checkpoint] {}: unsupported file name ending: got {}, want .h5, which is HDF5 for Keras, "
+        "or a prefix of TensorFlow's files without an ending, such as FOLDER/model.ckpt-STEP; no "
+        "other format can be written",
+        target, std::filesystem::path(target).extension().string()));
 }
 
 // Replaces each variable by its moving average. Removes the slots, which belong to the weights that
@@ -248,6 +262,8 @@ io::Checkpoint Load(ConvertFlags flags) {
     checkpoint = *own;
     checkpoint.keras = std::move(keras);
   }
+  if (!net && !file->misfit_hint().empty())
+    fmt::print("{}: no net fits: {}\n", file->path(), file->misfit_hint());
   fmt::print("{}: {}, step {}: {} variables, {} slots\n", file->path(),
              net ? net->entry->name : "unknown net", checkpoint.step, checkpoint.variables.size(),
              checkpoint.slots.size());
@@ -268,8 +284,10 @@ int CheckpointConvert(const Arguments& arguments) {
                      "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
                      "V2), or a folder.")
       .Required();
-  line.AddPositional("TARGET", flags.target,
-                     "File to write, ending with .h5, or the prefix of TensorFlow's files.")
+  line.AddPositional(
+          "TARGET", flags.target,
+          "File to write: NAME.h5, or the prefix of TensorFlow's files, which has no ending or "
+          "one like that of model.ckpt-1000.")
       .Required()
       .Satisfies(ValidateWeightsName);
   line.Group("Conversion");

@@ -168,8 +168,11 @@ TEST(CheckpointCli, RefusesBadFilesAndFlags) {
                         {"--image_size: got 99999, but no net"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--image_size=-5"}), 64,
                         {"--image_size: got -5"}));
-  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, folder / "x.keras"}), 64,
-                        {"x.keras: unsupported file name ending: want .h5"}));
+  for (const std::string name : {"x.keras", "x.onnx", "x.tflite", "model.ckpt-1.npz", "x.H5"})
+    EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, folder / name}), 64,
+                          {name + ": unsupported file name ending: got .", "want .h5"}));
+  for (const char* name : {"plain", "model.ckpt", "net_v1_0.25_128"})
+    EXPECT_EQ(Carole({"checkpoint", "convert", v2, folder / name}).exit_code, 0) << name;
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
                         {"variables of lenet are missing"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,

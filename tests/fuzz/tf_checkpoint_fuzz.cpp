@@ -13,6 +13,7 @@ void ReadAll(const carole::io::WeightsSource& reader) {
     carole::fuzz::Run<carole::DataError>([&] {
       std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
       reader.Read(name, values);
+      (void)reader.variable_name(name);
     });
   }
 }

@@ -100,7 +100,13 @@ def check_application(program, folder, make, options, net, same, num_missing):
     fill(model)
     model.save_weights(f"{folder}/a.weights.h5")
     model.save(f"{folder}/a.h5")
-    for file in ("a.weights.h5", "a.h5"):
+    files = ["a.weights.h5", "a.h5"]
+    if same:  # also as a model inside of another model, as transfer learning makes it
+        outer = keras.Sequential([keras.Input((size, size, 3)), model, keras.layers.Dense(3)])
+        outer.save_weights(f"{folder}/outer.weights.h5")
+        outer.save(f"{folder}/outer.h5")
+        files += ["outer.weights.h5", "outer.h5"]
+    for file in files:
         report = load(program, folder, net, size, f"{folder}/{file}")
         missing = [line for line in report.splitlines() if line.startswith("missing ")]
         assert "found under the names of keras.applications" in report, report

@@ -72,16 +72,20 @@ std::string DescribeUnused(const std::string& scope, const VariableStore& store)
 constexpr size_t kMaxNamesInError = 4;
 constexpr size_t kMaxNamesInLog = 12;
 
-// Throws DataError if a variable is missing (unless that is allowed) or has another shape.
+// Throws DataError if a variable is missing (unless that is allowed) or has another shape. What is
+// special about the file is a better hint than the general one.
 void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::string& path,
                 const std::string& hint) {
   const bool lacks = !ignore_missing && !report.missing.empty();
   if (!lacks && report.shape_mismatch.empty()) return;
   std::string text = fmt::format("[train] {}: variables do not fit the net:", path);
   if (lacks) text += fmt::format(" missing {};", JoinFirst(report.missing, kMaxNamesInError));
+  const bool fits_nowhere = report.restored.empty() && report.shape_mismatch.empty();
+  if (lacks && fits_nowhere && !report.first_in_file.empty())
+    text += fmt::format(" the file begins with {};", report.first_in_file);
   if (!report.shape_mismatch.empty())
     text += fmt::format(" wrong shape {};", JoinFirst(report.shape_mismatch, kMaxNamesInError));
-  throw DataError(text + " " + hint);
+  throw DataError(text + " " + (lacks && !report.misfit_hint.empty() ? report.misfit_hint : hint));
 }
 
 // Without this check, the first step would fail and blame the learning rate.
@@ -99,7 +103,8 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
   for (const VariableSlice& p : store.variables()) wanted.push_back({p.name, p.tf_shape});
   const io::MappedWeights reader(file, wanted);
   for (const std::string& line : reader.report()) LogInfo("train", "{}: {}", file.path(), line);
-  WarmStartReport report;
+  WarmStartReport report{.misfit_hint = reader.misfit_hint()};
+  if (!file.names().empty()) report.first_in_file = file.names().front();
   FindOtherClasses(reader, options, store, report);
   std::vector<float> values;
   for (int v = 0; v < static_cast<int>(store.variables().size()); ++v) {
@@ -144,9 +149,11 @@ WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOption
     hint += ", or allow missing ones with " + Option("ignore_missing_vars");
   RequireAll(report, options.ignore_missing, reader.path(), hint);
   if (report.restored.empty()) {
-    throw DataError(fmt::format("[train] {}: has no variable of this net; its first variable is {}",
-                                reader.path(),
-                                reader.names().empty() ? "none" : reader.names().front()));
+    const std::string& first = report.first_in_file;
+    throw DataError(
+        fmt::format("[train] {}: has no variable of this net; its first variable is {}{}{}",
+                    reader.path(), first.empty() ? "none" : first,
+                    report.misfit_hint.empty() ? "" : "; ", report.misfit_hint));
   }
   return report;
 }

@@ -76,6 +76,21 @@ def keras_objects(path):
     tf.train.Checkpoint(**layers).write(path)
 
 
+def nested_objects(path):
+    """The names that a Keras net inside of another net has, and the names of its variables."""
+    def layer(name, *shapes):
+        module = tf.Module()
+        for i, (weight, shape) in enumerate(shapes):
+            value = tf.cast(values(shape, 1 + i), tf.float32)
+            setattr(module, weight, tf.Variable(value, name=f"{name}/{weight}"))
+        return module
+    inner = tf.Module()
+    setattr(inner, "layer_with_weights-0", layer("conv1", ("kernel", (1, 1, 1, 2))))
+    setattr(inner, "layer_with_weights-1", layer("conv1_bn", ("gamma", (2,)), ("beta", (2,))))
+    outer = {"layer_with_weights-0": inner, "layer_with_weights-1": layer("dense", ("kernel", (2, 3)))}
+    tf.train.Checkpoint(**outer).write(path)
+
+
 def main():
     folder = sys.argv[1]
     os.makedirs(folder, exist_ok=True)
@@ -84,6 +99,7 @@ def main():
     save(lambda: fill(1), f"{folder}/v1.ckpt", write_version=v1)
     save(two_devices, f"{folder}/sharded.ckpt", sharded=True)
     keras_objects(f"{folder}/objects.ckpt")
+    nested_objects(f"{folder}/nested.ckpt")
     os.remove(f"{folder}/checkpoint")
 
 

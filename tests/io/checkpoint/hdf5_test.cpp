@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <fstream>
 #include <functional>
 
 #include "src/core/error.h"
@@ -22,8 +23,10 @@ using ::testing::ThrowsMessage;
 class Hdf5Test : public ::testing::Test {
  protected:
   // Makes a file with the HDF5 library itself. `fill` may leave identifiers open.
-  void Make(const std::function<void(hid_t)>& fill) {
+  void Make(const std::function<void(hid_t)>& fill,
+            H5F_libver_t oldest_format = H5F_LIBVER_EARLIEST) {
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(access, oldest_format, H5F_LIBVER_LATEST);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
     const hid_t file = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
     fill(file);
@@ -68,6 +71,49 @@ TEST_F(Hdf5Test, ReadsDeflateShuffleAndBigEndian) {
   const Hdf5File file = Hdf5File::Open(path_);
   EXPECT_EQ(file.ShapeOf("/x"), (Shape{4, 256}));
   EXPECT_EQ(file.ReadFloats("/x"), std::vector<float>(1024, 1.5f));
+}
+
+// As h5py writes with libver="latest".
+TEST_F(Hdf5Test, ReadsTheNewestFormat) {
+  Make(
+      [](hid_t file) {
+        const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+        SetChunks(creation);
+        const hsize_t dims[] = {4, 256};
+        const hid_t data = H5Dcreate2(file, "x", H5T_IEEE_F32LE, H5Screate_simple(2, dims, nullptr),
+                                      H5P_DEFAULT, creation, H5P_DEFAULT);
+        const std::vector<float> values(1024, 1.5f);
+        H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+      },
+      H5F_LIBVER_LATEST);
+  EXPECT_EQ(Hdf5File::Open(path_).ReadFloats("/x"), std::vector<float>(1024, 1.5f));
+}
+
+TEST_F(Hdf5Test, NamesH5repackForFormatsOfTheFuture) {
+  Make([](hid_t) {});
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8).put(9);  // the version of the format
+  file.close();
+  EXPECT_THAT([&] { Hdf5File::Open(path_); }, ThrowsMessage<DataError>(HasSubstr("h5repack")));
+}
+
+TEST_F(Hdf5Test, ListsAllDatasets) {
+  Make([](hid_t file) {
+    const hid_t group = H5Gcreate2(file, "a", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t scalar = H5Screate(H5S_SCALAR);
+    H5Dcreate2(group, "double", H5T_IEEE_F64LE, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dcreate2(file, "count", H5T_STD_U8LE, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_hard(file, "/", group, "cycle", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  {
+    const Hdf5File file = Hdf5File::Open(path_);
+    EXPECT_THAT(file.Datasets(), ElementsAre("/a/double", "/count"));
+    EXPECT_EQ(file.TypeOf("/a/double"), "float64");
+    EXPECT_EQ(file.TypeOf("/count"), "uint8");
+  }
+  Make([](hid_t file) { H5Lcreate_soft("/x", file, "soft", H5P_DEFAULT, H5P_DEFAULT); });
+  EXPECT_THAT([&] { Hdf5File::Open(path_).Datasets(); },
+              ThrowsMessage<DataError>(HasSubstr("/soft: is a soft or external link")));
 }
 
 TEST_F(Hdf5Test, RefusesOtherFilters) {

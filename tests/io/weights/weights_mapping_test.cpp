@@ -3,8 +3,6 @@
 #include <map>
 #include <numeric>
 
-#include "io/checkpoint/hdf5.h"
-#include "io/weights/keras_weights.h"
 #include "io/weights/open_weights.h"
 #include "tests/io/damage.h"
 #include "tests/support/test_data.h"
@@ -96,18 +94,76 @@ TEST(MappedWeights, FindsTheNetsOfKerasApplications) {
       {"conv_dw_12/kernel", "MobilenetV1/Conv2d_12_depthwise/depthwise_weights"},
       {"conv_pw_3_bn/moving_variance", "MobilenetV1/Conv2d_3_pointwise/BatchNorm/moving_variance"},
       {"conv_preds/bias", "MobilenetV1/Logits/Conv2d_1c_1x1/biases"},
+      // ResNet50 of Keras 1 and 2.0
+      {"conv1/kernel", "resnet_v1_50/conv1/weights"},
+      {"bn_conv1/gamma", "resnet_v1_50/conv1/BatchNorm/gamma"},
+      {"res2a_branch1/kernel", "resnet_v1_50/block1/unit_1/bottleneck_v1/shortcut/weights"},
+      {"bn2a_branch1/beta", "resnet_v1_50/block1/unit_1/bottleneck_v1/shortcut/BatchNorm/beta"},
+      {"res4f_branch2b/kernel", "resnet_v1_50/block3/unit_6/bottleneck_v1/conv2/weights"},
+      {"bn5c_branch2c/moving_variance",
+       "resnet_v1_50/block4/unit_3/bottleneck_v1/conv3/BatchNorm/moving_variance"},
+      {"fc1000/bias", "resnet_v1_50/logits/biases"},
       // ResNet
+      {"probs/kernel", "resnet_v1_152/logits/weights"},
       {"conv1_conv/kernel", "resnet_v1_50/conv1/weights"},
       {"conv2_block1_0_conv/kernel", "resnet_v1_50/block1/unit_1/bottleneck_v1/shortcut/weights"},
       {"conv5_block3_2_bn/beta", "resnet_v1_101/block4/unit_3/bottleneck_v1/conv2/BatchNorm/beta"},
   };
   for (const auto& [keras, slim] : pairs) {
-    const FakeFile file({{"first", {1}}, {keras, {2}}});
-    const std::vector<VariableSpec> wanted{{slim, {2}}};
-    const MappedWeights mapped(file, wanted);
-    ASSERT_TRUE(mapped.Has(slim)) << slim;
-    EXPECT_THAT(ReadValues(mapped, slim), ElementsAre(100, 101)) << slim;
+    // By itself, and as a model inside of other models.
+    for (const std::string outer : {"", "net/", "outer/net/"}) {
+      const FakeFile file({{"first", {1}}, {outer + keras, {2}}});
+      const std::vector<VariableSpec> wanted{{slim, {2}}};
+      const MappedWeights mapped(file, wanted);
+      ASSERT_TRUE(mapped.Has(slim)) << slim;
+      EXPECT_THAT(ReadValues(mapped, slim), UnorderedElementsAre(100, 101)) << slim;
+      EXPECT_EQ(mapped.misfit_hint(), "");
+    }
   }
+}
+
+TEST(MappedWeights, DoesNotChooseBetweenTwoInnerModels) {
+  const std::vector<VariableSpec> wanted{{"vgg_16/conv1/conv1_1/biases", {2}}};
+  const std::string variable = wanted[0].name;
+  const FakeFile two({{"left/block1_conv1/bias", {2}}, {"right/block1_conv1/bias", {2}}});
+  const MappedWeights ambiguous(two, wanted);
+  EXPECT_FALSE(ambiguous.Has(variable));
+  EXPECT_THAT(ambiguous.misfit_hint(),
+              HasSubstr("such as left/block1_conv1/bias, right/block1_conv1/bias; in Keras, save"));
+  const FakeFile outer({{"left/block1_conv1/bias", {2}}, {"block1_conv1/bias", {2}}});
+  EXPECT_THAT(ReadValues(MappedWeights(outer, wanted), variable), ElementsAre(100, 101));
+  // A layer that was renamed after it was built.
+  const FakeFile renamed(
+      {{"block1_conv1/conv2d_7/bias", {2}}, {"block1_conv2/conv2d_8/bias", {2}}});
+  EXPECT_THAT(ReadValues(MappedWeights(renamed, wanted), variable), ElementsAre(0, 1));
+}
+
+// As tf_keras writes .weights.h5. The last layer is that of another model.
+TEST(MappedWeights, MatchesLayersWithoutNamesByTheirOrder) {
+  std::vector<VariableSpec> tensors{{"dense/kernel", {4, 3}},
+                                    {"net/conv2d_1/kernel", {1, 1, 2, 4}},
+                                    {"net/conv2d/kernel", {3, 3, 3, 2}},
+                                    {"net/batch_normalization/beta", {2}},
+                                    {"net/depthwise_conv2d/depthwise_kernel", {3, 3, 2, 1}},
+                                    {"net/batch_normalization_1/beta", {2}}};
+  const std::string scope = "MobilenetV1/Conv2d_";
+  const std::vector<VariableSpec> wanted{
+      {scope + "0/weights", {3, 3, 3, 2}},
+      {scope + "0/BatchNorm/beta", {2}},
+      {scope + "1_depthwise/depthwise_weights", {3, 3, 2, 1}},
+      {scope + "1_depthwise/BatchNorm/beta", {2}},
+      {scope + "1_pointwise/weights", {1, 1, 2, 4}},
+      {"MobilenetV1/Logits/Conv2d_1c_1x1/weights", {1, 1, 4, 9}}};
+  const FakeFile file(tensors);
+  const MappedWeights mapped(file, wanted);
+  EXPECT_EQ(ReadValues(mapped, wanted[0].name)[0], 200);
+  EXPECT_EQ(ReadValues(mapped, wanted[3].name)[0], 500);
+  EXPECT_EQ(ReadValues(mapped, wanted[4].name)[0], 100);
+  EXPECT_FALSE(mapped.Has(wanted[5].name));
+  EXPECT_THAT(mapped.report(), ElementsAre(HasSubstr("5 of 6 variables found")));
+  tensors[1].shape = {1, 1, 2, 5};  // of another net
+  const FakeFile other(tensors);
+  EXPECT_FALSE(MappedWeights(other, wanted).Has(wanted[0].name));
 }
 
 // VGG and ResNet v1 of keras.applications read images in BGR order, from preprocess_input().
@@ -147,6 +203,8 @@ TEST(MappedWeights, FoldsABiasIntoTheBatchNorm) {
               ElementsAre(0 - 100, 1 - 101));
   EXPECT_THAT(mapped.names(), ElementsAre("resnet_v1_50/conv1/BatchNorm/moving_mean"));
   EXPECT_THAT(mapped.report(), Contains(HasSubstr("need training")));
+  const FakeFile old({{"net/bn_conv1/moving_mean", {2}}, {"net/conv1/bias", {2}}});
+  EXPECT_THAT(ReadValues(MappedWeights(old, wanted), wanted[0].name), ElementsAre(-100, -100));
 }
 
 // The names are those that an Estimator of the mnist_dist net writes.
@@ -178,81 +236,18 @@ TEST(MappedWeights, MatchesTheLayersOfObjectBasedCheckpointsByOrder) {
   EXPECT_EQ(mapped.shape("conv2d/kernel"), (Shape{3, 3, 1, 2}));
 }
 
-// Writes a file in Keras's legacy layout, at the root or in a group.
-void WriteLegacy(const std::string& path, const std::string& root) {
-  Hdf5File file = Hdf5File::Create(path);
-  const std::string top = root.empty() ? "/" : root;
-  if (!root.empty()) file.CreateGroup(root);
-  file.SetStringList(top, "layer_names", {"in", "c", "bn"});
-  for (const char* layer : {"in", "c", "bn"}) file.CreateGroup(root + "/" + layer);
-  file.SetStringList(root + "/c", "weight_names", {"c/kernel:0", "c/bias:0"});
-  file.SetStringList(root + "/bn", "weight_names", {"bn/gamma"});
-  file.WriteFloats(root + "/c/c/kernel:0", {1, 2}, std::vector<float>{1, 2});
-  file.WriteFloats(root + "/c/c/bias:0", {2}, std::vector<float>{3, 4});
-  file.WriteFloats(root + "/bn/bn/gamma", {2}, std::vector<float>{5, 6});
-  file.Close();
-}
-
-TEST(KerasWeights, ReadsTheLegacyLayout) {
-  TemporaryFolder folder;
-  for (const char* root : {"", "/model_weights"}) {
-    const std::string path = folder / "k.h5";
-    WriteLegacy(path, root);
-    const auto file = OpenWeights(path);
-    EXPECT_THAT(file->names(), ElementsAre("c/kernel", "c/bias", "bn/gamma"));
-    EXPECT_EQ(file->shape("c/kernel"), (Shape{1, 2}));
-    EXPECT_THAT(ReadValues(*file, "bn/gamma"), ElementsAre(5, 6));
-  }
-}
-
-TEST(KerasWeights, ReadsVersion3) {
-  TemporaryFolder folder;
-  const std::string path = folder / "k.weights.h5";
-  Hdf5File writer = Hdf5File::Create(path);
-  const std::string norm = "/layers/batch_normalization_12/vars/";
-  writer.CreateGroup("/layers/re_lu");
-  writer.CreateGroup("/layers/depthwise_conv2d/vars");
-  writer.SetFixedString("/layers/depthwise_conv2d/vars", "name", "conv_dw_1");
-  writer.WriteFloats("/layers/depthwise_conv2d/vars/0", {1, 1, 2, 1}, std::vector<float>{7, 8});
-  for (const char* number : {"0", "1", "2"})
-    writer.WriteFloats(norm + number, {1}, std::vector<float>{9});
-  writer.WriteFloats("/layers/unheard_of/vars/0", {1}, std::vector<float>{9});
-  writer.Close();
-  const auto file = OpenWeights(path);
-  EXPECT_THAT(file->names(),
-              UnorderedElementsAre("conv_dw_1/depthwise_kernel", "batch_normalization_12/beta",
-                                   "batch_normalization_12/moving_mean",
-                                   "batch_normalization_12/moving_variance", "unheard_of/0"));
-  EXPECT_THAT(ReadValues(*file, "conv_dw_1/depthwise_kernel"), ElementsAre(7, 8));
-}
-
-TEST(KerasWeights, RefusesOtherFiles) {
-  TemporaryFolder folder;
-  const std::string path = folder / "k.h5";
-  Hdf5File writer = Hdf5File::Create(path);
-  writer.CreateGroup("/data");
-  writer.Close();
-  EXPECT_THAT(TextOf<DataError>([&] { OpenWeights(path); }),
-              HasSubstr("neither a checkpoint of carole nor weights of Keras"));
-  WriteLegacy(path, "");
-  const std::string bytes = ReadText(path);
-  WriteText(path, bytes.substr(0, bytes.size() / 2));
-  EXPECT_THROW(OpenWeights(path), DataError);
-}
-
-// One dataset has many names. Together they would be larger than the file.
-TEST(KerasWeights, RefusesTensorsLargerThanTheFile) {
-  TemporaryFolder folder;
-  const std::string path = folder / "k.h5";
-  Hdf5File writer = Hdf5File::Create(path);
-  writer.CreateGroup("/c");
-  writer.WriteFloats("/c/w", {10'000}, std::vector<float>(10'000));
-  std::vector<std::string> names;
-  for (int i = 0; i < 100; ++i) names.emplace_back("w");
-  writer.SetStringList("/", "layer_names", {"c"});
-  writer.SetStringList("/c", "weight_names", names);
-  writer.Close();
-  EXPECT_THAT(TextOf<DataError>([&] { OpenWeights(path); }), HasSubstr("more bytes than the file"));
+// Such checkpoints store the names of variables, which tell the layers of an inner model.
+TEST(MappedWeights, FindsInnerModelsInObjectBasedCheckpoints) {
+  const auto file = OpenWeights(TestData() + "/tf_checkpoints/nested.ckpt");
+  const std::vector<VariableSpec> wanted{{"MobilenetV1/Conv2d_0/weights", {1, 1, 1, 2}},
+                                         {"MobilenetV1/Conv2d_0/BatchNorm/gamma", {2}},
+                                         {"MobilenetV1/Conv2d_0/BatchNorm/beta", {2}}};
+  const MappedWeights mapped(*file, wanted);
+  ASSERT_EQ(mapped.misfit_hint(), "");
+  EXPECT_THAT(mapped.names(),
+              UnorderedElementsAre(wanted[0].name, wanted[1].name, wanted[2].name, "dense/kernel"));
+  EXPECT_THAT(ReadValues(mapped, wanted[0].name), ElementsAre(1, 1.25));
+  EXPECT_THAT(ReadValues(mapped, wanted[2].name), ElementsAre(2, 2.25));
 }
 
 }  // namespace

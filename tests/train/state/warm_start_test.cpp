@@ -33,6 +33,9 @@ class FakeWeights : public io::WeightsSource {
   void Read(const std::string& name, std::span<float> out) const override {
     std::fill(out.begin(), out.end(), tensors_.at(name).second);
   }
+  const std::string& misfit_hint() const override { return hint; }
+
+  std::string hint;
 
  private:
   const std::string path_ = "weights.h5";
@@ -157,8 +160,16 @@ TEST_F(WarmStartTest, RejectsVariablesThatDoNotFit) {
   other.Set("vgg_16/fc8/biases", {10}, 0);
   EXPECT_THAT([&] { WarmStart(other, {.ignore_missing = true}, *store_); },
               ThrowsMessage<DataError>(HasSubstr("its first variable is vgg_16/fc8/biases")));
+  EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kTrained, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("the file begins with vgg_16/fc8/biases; check")));
   EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kMovingAverages, *store_); },
               ThrowsMessage<DataError>(HasSubstr("has no moving averages")));
+  // What is special about the file is a better hint.
+  other.hint = "save it in another format";
+  EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kTrained, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("begins with vgg_16/fc8/biases; save it in")));
+  EXPECT_THAT([&] { WarmStart(other, {.ignore_missing = true}, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("variable is vgg_16/fc8/biases; save it in")));
 }
 
 TEST(TimeLimitTest, EndsAfterMaxTimeOrBeforeTheJobEnds) {
