@@ -85,8 +85,9 @@ TEST(JobText, MpirunUsesTheJobsSshOnSeveralHosts) {
   options.ports = "41000-41099";
   options.exported = {"CAROLE_LOG_ALL_RANKS"};
   const auto arguments = MpirunCommand(options);
-  EXPECT_THAT(arguments, IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh",
-                                       "plm_rsh_args", "-F /tmp/c", "oob_tcp_keepalive_time"}));
+  EXPECT_THAT(arguments,
+              IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh", "plm_rsh_args",
+                            "-F /tmp/c", "oob_tcp_keepalive_time", "regx"}));
   EXPECT_THAT(arguments, IsSupersetOf({"btl_tcp_if_include", "oob_tcp_if_include", "41000-41049",
                                        "btl_tcp_port_min_v4", "41050", "50", "-x"}));
 }
