@@ -141,9 +141,9 @@ int CheckpointInspect(const Arguments& arguments) {
       "Verifies a checkpoint of this program, Keras or TensorFlow, and prints its "
       "contents.",
       {"carole checkpoint inspect RUN", "carole checkpoint inspect --json RUN/model.ckpt-1000.h5"});
-  line.AddPositional("PATH", path,
-                     "Checkpoint file, TensorFlow prefix, or a folder, whose newest intact "
-                     "checkpoint is used.")
+  line.AddPositionalPath("PATH", path,
+                         "Checkpoint file, TensorFlow prefix, or a folder, whose newest intact "
+                         "checkpoint is used.")
       .Required();
   line.Add("json", json, "Print JSON.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
@@ -167,9 +167,10 @@ int CheckpointVerify(const Arguments& arguments) {
       "Checks every value of checkpoints of this program, Keras or TensorFlow against their digest "
       "or checksums. The exit code is 65 if a checkpoint is damaged.",
       {"carole checkpoint verify RUN", "carole checkpoint verify RUN1/model.ckpt-1000.h5 RUN2"});
-  line.AddPositional("PATH", paths,
-                     "Checkpoint files, TensorFlow prefixes, or folders, all of whose checkpoints "
-                     "are checked.")
+  line.AddPositionalPath(
+          "PATH", paths,
+          "Checkpoint files, TensorFlow prefixes, or folders, all of whose checkpoints "
+          "are checked.")
       .Required();
   if (!line.Parse(arguments)) return 0;
   std::vector<std::string> errors;

@@ -259,12 +259,13 @@ int CheckpointConvert(const Arguments& arguments) {
       "the position in the data and the attributes are kept in .h5 only.",
       {"carole checkpoint convert RUN tf/model.ckpt-1000",
        "carole checkpoint convert --model_name=resnet_v1_50 resnet_v1_50.ckpt resnet_v1_50.h5"});
-  line.AddPositional("SOURCE", flags.source,
-                     "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
-                     "V2), or a folder.")
+  line.AddPositionalPath(
+          "SOURCE", flags.source,
+          "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
+          "V2), or a folder.")
       .Required();
-  line.AddPositional("TARGET", flags.target,
-                     "File to write, ending with .h5, or the prefix of TensorFlow's files.")
+  line.AddPositionalPath("TARGET", flags.target,
+                         "File to write, ending with .h5, or the prefix of TensorFlow's files.")
       .Required()
       .Satisfies(ValidateWeightsName);
   line.Group("Conversion");

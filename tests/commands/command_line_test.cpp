@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 
 #include "src/core/error.h"
@@ -148,6 +149,33 @@ TEST_F(CommandLineTest, RequiredFlagsMustBeGiven) {
   line_.AddPositional("FILE", file, "File.").Required();
   EXPECT_THAT(Refuse({"--folder=x"}), HasSubstr("carole test: FILE: missing"));
   EXPECT_THAT(Refuse({"--folder=x", "a", "b"}), HasSubstr("b: is not a flag"));
+}
+
+TEST_F(CommandLineTest, PathsMayBeginWithTheHomeFolder) {
+  std::string path, list, file;
+  line_.AddPath("path", path, "Path.");
+  line_.AddPathList("list", list, "Paths.");
+  line_.AddPositionalPath("FILE", file, "File.");
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  setenv("HOME", "/home/ann", 1);
+  Parse({"--path=~/run~", "--list=a, ~/b,~", "--name=~/x", "~/photo.jpg"});
+  EXPECT_EQ(path, "/home/ann/run~");
+  EXPECT_EQ(line_.given_flags().at("path"), path);
+  EXPECT_EQ(list, "a,/home/ann/b,/home/ann");
+  EXPECT_EQ(values_.name, "~/x");
+  EXPECT_EQ(file, "/home/ann/photo.jpg");
+  Parse({"--path", "~"});
+  EXPECT_EQ(path, "/home/ann");
+  Parse({"--path=./~bob/run"});
+  EXPECT_EQ(path, "./~bob/run");
+  EXPECT_THAT(Refuse({"--path=~bob/run"}), HasSubstr("--path: got ~bob/run, want a path whose "
+                                                     "beginning is not ~bob; write ./~bob/run"));
+  EXPECT_THAT(Refuse({"--list=a,~bob"}), HasSubstr("--list: got ~bob, want"));
+  EXPECT_THAT(Refuse({"~bob"}), HasSubstr("FILE: got ~bob, want"));
+  unsetenv("HOME");
+  EXPECT_THAT(Refuse({"--path=~/run"}),
+              HasSubstr("got ~/run, want a path without ~, since HOME is not set"));
+  setenv("HOME", home.c_str(), 1);
 }
 
 TEST_F(CommandLineTest, DefaultsDoNotReplaceWhatWasGiven) {

@@ -70,6 +70,10 @@ class CommandLine {
                 HelpLevel level = HelpLevel::kAdvanced) {
     return Add(names, value, help, level).SetType(Flag::Type::kPath);
   }
+  Flag& AddPathList(const std::string& names, std::string& value, const std::string& help,
+                    HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level).SetType(Flag::Type::kPathList);
+  }
   // Adds a flag whose values have names, such as those of an enum.
   template <typename T>
   Flag& AddChoice(const std::string& names, T& value,
@@ -82,6 +86,10 @@ class CommandLine {
   template <typename T>
   Flag& AddPositional(const std::string& name, T& value, const std::string& help) {
     return AddFlag(name, help, HelpLevel::kBasic).Store(value).MakePositional();
+  }
+  template <typename T>
+  Flag& AddPositionalPath(const std::string& name, T& value, const std::string& help) {
+    return AddPositional(name, value, help).SetType(Flag::Type::kPath);
   }
 
   // Help marks this flag "(required)" as long as it has no default. Only for flags that the command

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -19,10 +18,9 @@ constexpr int kMaxNesting = 16;
 Arguments Expand(const Arguments& words, int depth);
 
 Arguments ReadFile(std::string path, int depth) {
-  const char* const home = std::getenv("HOME");
-  if (path.starts_with("~/") && home != nullptr) path.replace(0, 1, home);
-  if (const std::string refused = ValidateFlagFile(path); !refused.empty())
-    throw UsageError("[flags] --flagfile: " + refused);
+  std::string refused = ExpandHome(path);
+  if (refused.empty()) refused = ValidateFlagFile(path);
+  if (!refused.empty()) throw UsageError("[flags] --flagfile: " + refused);
   std::ifstream file(path);
   if (!file) throw UsageError("[flags] --flagfile: " + path + ": cannot be read");
   if (depth == kMaxNesting)

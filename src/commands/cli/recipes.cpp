@@ -237,7 +237,8 @@ constexpr IgnoredFlag kIgnoredBools[] = {
 
 // Returns the recipe that a --config file names, or "". Errors in the file are reported when it is
 // parsed.
-std::string RecipeNameInFile(const std::string& path) try {
+std::string RecipeNameInFile(std::string path) try {
+  if (!ExpandHome(path).empty()) return "";
   for (const ConfigEntry& entry : ReadConfigFile(path)) {
     if (entry.name == "recipe" && entry.values.size() == 1) return entry.values[0];
   }
