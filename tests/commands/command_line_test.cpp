@@ -188,10 +188,30 @@ TEST_F(CommandLineTest, DefaultsDoNotReplaceWhatWasGiven) {
 
 TEST_F(CommandLineTest, ArgparseAbbreviates) {
   line_.ParseLikeArgparse("batch_size threads sync no_such_flag");
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(Parse({"--ba=4", "--thr", "3", "--nos"}).batch_size, 4);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--ba: taken for --batch_size"));
   EXPECT_EQ(values_.threads, 3);
   EXPECT_FALSE(values_.sync);
   EXPECT_THAT(Refuse({"--ra=1"}), HasSubstr("no such flag"));
+}
+
+TEST_F(CommandLineTest, FlagsOfOtherProgramsAreKnownByTheirMeaning) {
+  std::string folder;
+  line_.AddPath("train_dir", folder, "Folder.");
+  line_.AddPath("work_dir", folder, "Folder.");
+  line_.Add("save_interval_secs", values_.rate, "Seconds.");
+  line_.Add("eval_batch_size", values_.batch_size, "Images.");
+  for (const auto& [word, advice] :
+       {std::pair{"--model_dir=x", "did you mean --train_dir?"},
+        {"--bs=8", "did you mean --batch_size?"},
+        {"--val-batch-size=8", "did you mean --eval_batch_size?"},
+        {"--save_checkpoints_secs=8", "did you mean --save_interval_secs?"},
+        {"--save_steps=8", "did you mean --save_interval_secs, which counts seconds?"},
+        {"--num_classes=3", "has no such flag; labels.txt in --dataset_dir lists the classes"},
+        {"--nproc_per_node=2", "has no such flag; mpirun -np N or srun starts N ranks"},
+        {"--lr=1", "has no such flag; see --helpfull"}})
+    EXPECT_THAT(Refuse({word}), HasSubstr(advice));
 }
 
 TEST_F(CommandLineTest, AliasesTranslateTheirValue) {

@@ -120,7 +120,7 @@ class CommandLine {
   // Sets a function that is called before help is printed.
   void BeforeHelp(std::function<void()> hook) { before_help_ = std::move(hook); }
   // Reads these flags as Python's argparse does. The beginning of a name stands for the name if it
-  // fits no other of them, and a bool may have its value in the next word.
+  // fits no other of them, which the log says, and a bool may have its value in the next word.
   // `names` are separated by blanks; names of flags that do not exist are skipped.
   void ParseLikeArgparse(std::string_view names);
 
@@ -132,7 +132,8 @@ class CommandLine {
   GivenFlags given_flags() const;
 
   // Parses the arguments into the values of the flags. Returns false if help was asked for and
-  // printed. Throws UsageError; for an unknown flag its text has the nearest name.
+  // printed. Throws UsageError; for an unknown flag its text has the flag that
+  // means the same here, or the nearest name.
   bool Parse(const std::vector<std::string>& arguments);
 
  private:
@@ -163,6 +164,8 @@ class CommandLine {
   Found FindFlag(const std::string& name) const;
   // The same. Throws UsageError if there is no such flag.
   Found RequireFlag(const std::string& name) const;
+  // Returns what to do instead of giving a flag that the command does not have.
+  std::string Advise(const std::string& name) const;
   const ValueAlias* FindValueAlias(const std::string& name) const;
   // Returns the one argparse-like flag that begins with `flag`, or `flag` itself if it is a flag or
   // none fits. Throws UsageError if several fit.
