@@ -167,6 +167,11 @@ void CommandLine::SetDefault(const std::string& name, const std::string& value) 
   CAROLE_CHECK(error.empty(), "default of --{}: {}", name, error);
 }
 
+void CommandLine::SetNote(const std::string& heading, const std::string& name,
+                          const std::string& text) {
+  note_ = "\n" + heading + ":\n" + HelpEntry(name, text);
+}
+
 void CommandLine::LogIgnored() const {
   for (const Ignored& ignored : ignored_) {
     if (ignored.flag->is_given())
@@ -402,6 +407,7 @@ void CommandLine::PrintHelp(bool full) const {
   }
   std::string page = WrapText(summary_, 0, 0) + "\n\nUsage: " + UsageText() + "\n";
   for (const std::string& heading : headings) page += "\n" + heading + ":\n" + entries[heading];
+  if (full) page += note_;
   page += "\nExamples:\n";
   for (const std::string& example : examples_) page += "  " + example + "\n";
   if (!full) page += fmt::format("\n`{} --helpfull` lists all {} flags.\n", name_, num_flags);

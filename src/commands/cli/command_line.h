@@ -117,6 +117,8 @@ class CommandLine {
   // Changes the default of a flag. Has no effect if the flag was given or does not exist. Call it
   // after Parse() or in the hook of BeforeHelp().
   void SetDefault(const std::string& name, const std::string& value);
+  // Full help shows this entry under its heading, after all flags.
+  void SetNote(const std::string& heading, const std::string& name, const std::string& text);
   // Sets a function that is called before help is printed.
   void BeforeHelp(std::function<void()> hook) { before_help_ = std::move(hook); }
   // Reads these flags as Python's argparse does. The beginning of a name stands for the name if it
@@ -194,6 +196,7 @@ class CommandLine {
   std::vector<Ignored> ignored_;
   std::vector<ValueAlias> value_aliases_;
   std::vector<std::string> argparse_flags_;
+  std::string note_;  // for full help
   std::function<void()> before_help_;
 };
 
