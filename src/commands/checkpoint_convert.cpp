@@ -101,7 +101,7 @@ std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSou
   if (const auto found = TryNet(net, file, flags.image_size)) return found;
   throw DataError(fmt::format(
       "[checkpoint] {}: variables of {} are missing or have other shapes; compare them with "
-      "`carole checkpoint inspect`, or leave --model_name out",
+      "`carole checkpoint inspect --all`, or leave --model_name out",
       file.path(), net.name));
 }
 
