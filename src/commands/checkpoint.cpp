@@ -25,7 +25,7 @@ struct Tensor {
   int64_t num_values;
 };
 
-// Prints the lines. Of many, it prints the first and the last ones.
+// Prints the lines, or only the first and the last ones if there are many.
 void PrintEnds(const std::vector<std::string>& lines) {
   constexpr size_t kMost = 12, kEnd = 5;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -37,8 +37,8 @@ void PrintEnds(const std::vector<std::string>& lines) {
   }
 }
 
-// Returns the layer of a tensor, which is the scope that holds it. Of deep scopes, the first two
-// parts count: InceptionV3/Mixed_5b.
+// Returns the layer of a tensor, which is the scope that holds it. Only the first two parts of deep
+// scopes count: InceptionV3/Mixed_5b.
 std::string LayerOf(const std::string& name) {
   const size_t last = name.rfind('/');
   if (last == std::string::npos) return name;
