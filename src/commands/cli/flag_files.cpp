@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -22,7 +24,9 @@ Arguments ReadFile(std::string path, int depth) {
   if (refused.empty()) refused = ValidateFlagFile(path);
   if (!refused.empty()) throw UsageError("[flags] --flagfile: " + refused);
   std::ifstream file(path);
-  if (!file) throw UsageError("[flags] --flagfile: " + path + ": cannot be read");
+  if (!file)
+    throw UsageError(
+        fmt::format("[flags] --flagfile: {}: cannot be read: {}", path, std::strerror(errno)));
   if (depth == kMaxNesting)
     throw UsageError(fmt::format("[flags] --flagfile: {}: includes itself", path));
   Arguments words;

@@ -39,8 +39,8 @@ TEST(JobText, HostfileListsTheFirstHostAsLocalhost) {
 TEST(JobText, SshConfigHasEveryTaskAndHost) {
   const PrivateFolder folder;
   const std::string text = JobSshConfig(ThreeHosts(), "me", folder);
-  EXPECT_THAT(text, HasSubstr("Host task_worker-1\n  HostName h1\n  Port 2224\n"));
-  EXPECT_THAT(text, HasSubstr("Host task_ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
+  EXPECT_THAT(text, HasSubstr("Host task+worker-1\n  HostName h1\n  Port 2224\n"));
+  EXPECT_THAT(text, HasSubstr("Host task+ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
   EXPECT_THAT(text, HasSubstr("Host t1\n  HostName h1\n  Port 2222\n"));
   EXPECT_THAT(text, HasSubstr("Host t2\n  HostName fd77::2\n  Port 22\n"));
   EXPECT_THAT(text, HasSubstr("StrictHostKeyChecking yes"));
