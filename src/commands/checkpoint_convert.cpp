@@ -83,6 +83,36 @@ std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsSour
   return std::nullopt;
 }
 
+// Says which variables of the net do not fit the file. `image_size`: 0 is the net's own.
+std::string DescribeMisfit(const nets::NetEntry& net, const io::WeightsSource& file,
+                           int64_t image_size) {
+  constexpr size_t kMaxShown = 3;
+  std::vector<std::string> missing, misshapen;
+  try {
+    const nets::Model model = nets::BuildModel(net, GuessOptions(net, file, image_size));
+    const std::vector<io::VariableSpec> specs = VariableSpecs(*model.graph);
+    const io::MappedWeights mapped(file, specs);
+    for (const io::VariableSpec& v : specs) {
+      if (!mapped.Has(v.name)) {
+        missing.push_back(v.name);
+      } else if (mapped.shape(v.name) != v.shape) {
+        misshapen.push_back(fmt::format("{} (got {}, want {})", v.name,
+                                        mapped.shape(v.name).ToString(), v.shape.ToString()));
+      }
+    }
+  } catch (const UsageError& error) {  // the net does not support the sizes in the file
+    return std::string(WithoutTag(error.what()));
+  }
+  std::string text;
+  if (!missing.empty())
+    text = fmt::format("it lacks {} variables: {}", missing.size(), JoinFirst(missing, kMaxShown));
+  if (!misshapen.empty()) {
+    text += fmt::format("{}{} variables have other shapes: {}", text.empty() ? "" : "; ",
+                        misshapen.size(), JoinFirst(misshapen, kMaxShown));
+  }
+  return text;
+}
+
 // Returns the net that is named, or the first net all of whose variables the file has; nullopt if
 // none fits.
 std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSource& file) {
@@ -100,9 +130,9 @@ std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSou
   if (flags.image_size > 0) (void)nets::BuildModel(net, {.image_size = flags.image_size});
   if (const auto found = TryNet(net, file, flags.image_size)) return found;
   throw DataError(fmt::format(
-      "[checkpoint] {}: variables of {} are missing or have other shapes; compare them with "
-      "`carole checkpoint inspect --all`, or leave --model_name out",
-      file.path(), net.name));
+      "[checkpoint] {}: is no checkpoint of {}: {}; leave --model_name out, or compare with "
+      "`carole checkpoint inspect --all`",
+      file.path(), net.name, DescribeMisfit(net, file, flags.image_size)));
 }
 
 // Whether a name is that of an optimizer slot. A slot's name without its last part is the name of a

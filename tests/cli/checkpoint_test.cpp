@@ -179,7 +179,7 @@ TEST(CheckpointCli, RefusesBadFilesAndFlags) {
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, folder / "x.keras"}), 64,
                         {"x.keras: unsupported file name ending: want .h5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
-                        {"variables of lenet are missing"}));
+                        {"is no checkpoint of lenet: it lacks 8 variables: LeNet/conv1/weights"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,
                         {"did you mean lenet"}));
   for (const std::string& place : {folder.path(), folder.path() + "/new/"})

@@ -122,6 +122,18 @@ TEST(JobText, RejectsBadNetworkAndPorts) {
   }
 }
 
+TEST(JobText, AdviceOnAKeyFitsTheProblem) {
+  const PrivateFolder folder;
+  EXPECT_THAT(
+      TextOf<DiskError>([&] { InstallPrivateKey("/nowhere/key", true, folder); }),
+      HasSubstr("/nowhere/key: cannot be found: No such file or directory; check \x1f$(ssh_key)"));
+  EXPECT_THAT(TextOf<DiskError>([&] { InstallPrivateKey("/nowhere/key", false, folder); }),
+              HasSubstr("check \x1f$(work_dir)"));
+  WritePrivateFile(folder / "empty", "");
+  EXPECT_THAT(TextOf<ConfigError>([&] { InstallPrivateKey(folder / "empty", true, folder); }),
+              HasSubstr("empty: is empty; want a private key of ssh"));
+}
+
 TEST(JobText, RestartsOnlyAfterALoss) {
   for (int code : {69, 137, 205, 213, 255}) EXPECT_TRUE(IsWorthRestarting(code)) << code;
   for (int code : {0, 1, 64, 65, 70, 74, 75, 78, 139, 143})
