@@ -21,7 +21,10 @@ constexpr int kMaxPort = 65535;
 // These do not depend on the locale, unlike the functions of <cctype>.
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool IsNameCharacter(char c) { return IsDigit(c) || IsLetter(c) || c == '-' || c == '.'; }
+// As glibc's resolver: '_' is in no name of RFC 952, but Docker and Slurm name hosts with it.
+bool IsNameCharacter(char c) {
+  return IsDigit(c) || IsLetter(c) || c == '-' || c == '_' || c == '.';
+}
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 [[noreturn]] void Refuse(const std::string& where, std::string_view what, std::string_view got,
@@ -50,7 +53,6 @@ bool HasValidLabels(std::string_view name) {
     const size_t end = std::min(name.find('.', begin), name.size());
     const std::string_view label = name.substr(begin, end - begin);
     if (label.empty() || label.size() > kMaxLabelLength) return false;
-    if (label.front() == '-' || label.back() == '-') return false;
     begin = end + 1;
   }
   return true;
@@ -112,10 +114,11 @@ std::string ParseHost(const std::string& where, std::string_view text) {
   if (host.size() > kMaxNameLength)
     Refuse(where, "host name too long", text, "at most 253 characters");
   if (!std::all_of(host.begin(), host.end(), IsNameCharacter))
-    Refuse(where, "bad host name", text, "letters, digits, '-' and '.' only");
+    Refuse(where, "bad host name", text, "letters, digits, '-', '_' and '.' only");
+  if (host.starts_with('-'))  // a program would read it as an option
+    Refuse(where, "bad host name", text, "a name that does not begin with '-'");
   if (!HasValidLabels(host))
-    Refuse(where, "bad host name", text,
-           "labels of 1 to 63 characters that neither begin nor end with '-'");
+    Refuse(where, "bad host name", text, "labels of 1 to 63 characters between the dots");
   std::transform(host.begin(), host.end(), host.begin(), Lower);
   if (LooksLikeNumber(host) && Canonical(AF_INET, host).empty())
     Refuse(where, "bad IPv4 address", text, "four numbers from 0 to 255");

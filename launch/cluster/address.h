@@ -1,8 +1,8 @@
 // Host names and addresses, checked before they reach a file, an argument or a log.
 //
-// A host that passes the checks consists of letters, digits, dots, dashes and (in IPv6) colons. So
-// it cannot be read as a command line option, cannot start a second line in a file, and contains
-// nothing that a shell interprets.
+// A host that passes the checks consists of letters, digits, dots, dashes, underscores and (in
+// IPv6) colons, and does not begin with a dash. So it cannot be read as a command line option,
+// cannot start a second line in a file, and contains nothing that a shell interprets.
 #pragma once
 
 #include <string>

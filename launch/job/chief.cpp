@@ -10,8 +10,8 @@
 // Parts. An example job: chief on h0:2222, worker 0 on h1:2222, worker 1 on h2:2222.
 //
 //   h0: carole launch (RunChief)           h1, h2: carole launch (RunWorker)
-//        |-- ssh task_worker-0  ------------>  sshd on port 2222 --- cat >end     (WorkerSession)
-//        |-- ssh task_worker-1  ------------>  the same on h2
+//        |-- ssh task+worker-0  ------------>  sshd on port 2222 --- cat >end     (WorkerSession)
+//        |-- ssh task+worker-1  ------------>  the same on h2
 //        `-- mpirun -n 3 carole train
 //             |-- rank 0
 //             |-- ssh h1  ------------------>  sshd --- daemon of mpirun --- rank 1
@@ -103,6 +103,16 @@ std::vector<std::string> ExportedVariables() {
   return names;
 }
 
+// `is_restart`: the hosts had been connected before one of them was lost.
+std::string AdviceOnMissingHosts(bool is_restart) {
+  if (!is_restart) {
+    return fmt::format("start carole launch there, open its port, or raise {}",
+                       Option("start_timeout"));
+  }
+  return fmt::format("start carole launch there again, raise {}, or continue without it by {}",
+                     Option("restart_timeout"), Option("min_hosts"));
+}
+
 class Chief {
  public:
   Chief(const Cluster& cluster, const JobOptions& options);
@@ -119,7 +129,7 @@ class Chief {
   void PollSessions();
   std::vector<std::string> DescribeMissingHosts() const;
   Cluster ConnectedCluster() const;
-  bool WaitForHosts(double seconds);
+  bool WaitForHosts(bool is_restart);
   int RunMpirun(const Cluster& cluster);
   void HandleSignal(int signal, Process& mpirun);
   void SendExitCodeToLateTasks(int exit_code);
@@ -191,9 +201,10 @@ Cluster Chief::ConnectedCluster() const {
   return connected;
 }
 
-// Waits until every host is connected, or after `seconds` enough of them (min_hosts). Returns false
-// if a signal came first. Throws CommError if there are not enough.
-bool Chief::WaitForHosts(double seconds) {
+// Waits until every host is connected, or after the timeout enough of them (min_hosts). Returns
+// false if a signal came first. Throws CommError if there are not enough.
+bool Chief::WaitForHosts(bool is_restart) {
+  const double seconds = is_restart ? options_.restart_timeout : options_.start_timeout;
   const double start = SteadySeconds();
   for (double next_report = start + kProgressSeconds;;) {
     PollSessions();
@@ -208,11 +219,9 @@ bool Chief::WaitForHosts(double seconds) {
         return true;
       }
       throw CommError(fmt::format(
-          "[launch] job: hosts did not connect within {:g} s: got {} of {}, without {}; "
-          "start carole launch there, open its port, or raise {} (after a lost host: raise {} or "
-          "lower {})",
+          "[launch] job: hosts did not connect within {:g} s: got {} of {}, without {}; {}",
           seconds, num_connected, cluster_.hosts.size(), JoinTexts(missing),
-          Option("start_timeout"), Option("restart_timeout"), Option("min_hosts")));
+          AdviceOnMissingHosts(is_restart)));
     }
     if (now > next_report) {
       LogInfo("launch", "waited {:.0f} s so far for {}", now - start, JoinTexts(missing));
@@ -306,7 +315,7 @@ int Chief::Run() {
   int code = 0;
   try {
     for (int restarts = 0;; ++restarts) {
-      if (!WaitForHosts(restarts == 0 ? options_.start_timeout : options_.restart_timeout)) {
+      if (!WaitForHosts(restarts > 0)) {
         code = 128 + stop_signal_;
         break;
       }

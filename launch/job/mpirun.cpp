@@ -97,6 +97,8 @@ void AddSsh(Arguments& arguments, const MpirunOptions& options) {
   // Open MPI 4 reads the parameter of orte, Open MPI 5 that of prte. Each ignores the other one.
   for (const char* launcher : {"orte", "prte"})
     AddMcaParameter(arguments, fmt::format("{}_keep_fqdn_hostnames", launcher), "1");
+  // Open MPI 4 sends the host names as a pattern. The default pattern allows no '_' in them.
+  AddMcaParameter(arguments, "regx", "naive");
   // A silent host counts as lost after 5 + 3 * 1 seconds.
   AddMcaParameter(arguments, "oob_tcp_keepalive_time", "5");
   AddMcaParameter(arguments, "oob_tcp_keepalive_intvl", "1");

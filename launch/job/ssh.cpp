@@ -41,7 +41,7 @@
 // in ssh_config, which the chief's sessions use. The host has a third one, which the daemon of
 // mpirun uses, with the port of the host's first training task.
 //
-//   Host task_worker-0          Host task_worker-1          Host h1
+//   Host task+worker-0          Host task+worker-1          Host h1
 //     HostName h1                 HostName h1                 HostName h1
 //     Port 2222                   Port 2224                   Port 2222
 //
@@ -74,10 +74,12 @@ namespace fs = std::filesystem;
 // The name under which the chief knows every sshd of the job, whatever its address.
 constexpr const char* kHostKeyAlias = "carole-job";
 constexpr const char* kSshKeygenPackage = "openssh-client";
+constexpr const char* kTemporary = "TMPDIR";  // whose private folder holds all files of the job
 
-[[noreturn]] void Fail(const std::string& path, const char* what) {
-  throw DiskError(fmt::format("[launch] {}: cannot be {}: {}; check {}, {} and TMPDIR", path, what,
-                              std::strerror(errno), Option("ssh_key"), Option("work_dir")));
+// `from` names where the path comes from: a flag or a variable.
+[[noreturn]] void Fail(const std::string& path, const char* what, const std::string& from) {
+  throw DiskError(fmt::format("[launch] {}: cannot be {}: {}; check {}", path, what,
+                              std::strerror(errno), from));
 }
 
 std::string ReadKey(const fs::path& path) {
@@ -85,17 +87,20 @@ std::string ReadKey(const fs::path& path) {
     throw ConfigError(
         fmt::format("[launch] {}: not a regular file; want a private key of ssh", path.string()));
   std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw DiskError(
+        fmt::format("[launch] {}: cannot be read: {}", path.string(), std::strerror(errno)));
   std::ostringstream text;
-  if (file && text << file.rdbuf()) return text.str();
-  throw DiskError(fmt::format("[launch] {}: cannot be read or is empty; want a private key of ssh",
-                              path.string()));
+  if (text << file.rdbuf()) return text.str();
+  throw ConfigError(fmt::format("[launch] {}: is empty; want a private key of ssh", path.string()));
 }
 
 // Throws ConfigError if the file or folder belongs to another user or, unless the key is mounted,
 // if other users can read it.
 void CheckOwnerAndMode(const fs::path& path, bool is_mounted) {
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) Fail(path.string(), "found");
+  if (stat(path.c_str(), &status) != 0)
+    Fail(path.string(), "found", Option(is_mounted ? "ssh_key" : "work_dir"));
   if (status.st_uid != geteuid() && status.st_uid != 0)
     throw ConfigError(fmt::format(
         "[launch] {}: the key belongs to another user: got owner {}, want {}; remove it, or "
@@ -138,7 +143,7 @@ PrivateFolder::PrivateFolder() {
         fmt::format("[launch] TMPDIR: bad path: got {}, want a path without spaces, quotes, "
                     "backslashes and '%'",
                     Quote(name)));
-  if (mkdtemp(name.data()) == nullptr) Fail(name, "created");  // mode 700
+  if (mkdtemp(name.data()) == nullptr) Fail(name, "created", kTemporary);  // mode 700
   path_ = name;
 }
 
@@ -149,10 +154,10 @@ PrivateFolder::~PrivateFolder() {
 
 void WritePrivateFile(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) Fail(path, "created");
+  if (file < 0) Fail(path, "created", kTemporary);
   errno = ENOSPC;  // a short write does not set errno
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (close(file) != 0 || !written) Fail(path, "written");
+  if (close(file) != 0 || !written) Fail(path, "written", kTemporary);
 }
 
 fs::path SharedKeyPath(const fs::path& work_dir) {
@@ -192,7 +197,7 @@ std::string TaskName(const Task& task) {
   return fmt::format("{}-{}", RoleName(task.role), task.index);
 }
 
-std::string TaskAlias(const Task& task) { return "task_" + TaskName(task); }
+std::string TaskAlias(const Task& task) { return "task+" + TaskName(task); }
 
 std::string JobSshConfig(const Cluster& cluster, const std::string& user,
                          const PrivateFolder& folder) {

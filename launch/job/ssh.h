@@ -47,8 +47,8 @@ std::string InstallPrivateKey(const std::filesystem::path& path, bool is_mounted
 
 // Returns the name of a task in messages: "worker-0".
 std::string TaskName(const Task& task);
-// Returns the name of a task in the ssh configuration: "task_worker-0". It differs from every host
-// name: a host may be called worker-0, but host names contain no '_'.
+// Returns the name of a task in the ssh configuration: "task+worker-0". It differs from every host
+// name: a host may be called worker-0, but host names contain no '+'.
 std::string TaskAlias(const Task& task);
 
 // Returns the text for ssh -F. It has an entry for every task (TaskAlias()) and every host

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "io/checkpoint/checkpoint_folder.h"
 #include "io/checkpoint/hdf5.h"
@@ -18,17 +19,103 @@
 namespace carole::commands {
 namespace {
 
+struct Tensor {
+  std::string name;
+  std::string type;  // and shape
+  int64_t num_values;
+};
+
+// Prints the lines, or only the first and the last ones if there are many.
+void PrintEnds(const std::vector<std::string>& lines) {
+  constexpr size_t kMost = 12, kEnd = 5;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines.size() > kMost && i == kEnd) {
+      i = lines.size() - kEnd;
+      fmt::print("  … {} more\n", i - kEnd);
+    }
+    fmt::print("  {}\n", lines[i]);
+  }
+}
+
+// Returns the layer of a tensor, which is the scope that holds it. Only the first two parts of deep
+// scopes count: InceptionV3/Mixed_5b.
+std::string LayerOf(const std::string& name) {
+  const size_t last = name.rfind('/');
+  if (last == std::string::npos) return name;
+  const size_t second = name.find('/', name.find('/') + 1);
+  return name.substr(0, std::min(second, last));
+}
+
+// Prints how many tensors and values each layer has, in the order of the layers in the checkpoint.
+void PrintLayers(const std::vector<Tensor>& tensors) {
+  struct Layer {
+    std::string name;
+    int num_tensors = 0;
+    int64_t num_values = 0;
+  };
+  std::vector<Layer> layers;
+  std::map<std::string, size_t> index;
+  for (const Tensor& tensor : tensors) {
+    const std::string name = LayerOf(tensor.name);
+    const size_t i = index.emplace(name, layers.size()).first->second;
+    if (i == layers.size()) layers.push_back({.name = name});
+    ++layers[i].num_tensors;
+    layers[i].num_values += tensor.num_values;
+  }
+  std::vector<std::string> lines;
+  for (const Layer& layer : layers) {
+    lines.push_back(fmt::format("{:<40} {:>4} tensors {:>12} values", layer.name, layer.num_tensors,
+                                layer.num_values));
+  }
+  PrintEnds(lines);
+}
+
+void PrintEach(const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) fmt::print("  {:<64} {}\n", tensor.name, tensor.type);
+}
+
+void PrintTotal(std::string_view what, const std::vector<Tensor>& tensors, bool all) {
+  int64_t num_values = 0;
+  for (const Tensor& tensor : tensors) num_values += tensor.num_values;
+  const bool has_more = !all && !tensors.empty();
+  fmt::print("{} ({}, {} values{})\n", what, tensors.size(), num_values,
+             has_more ? "; --all lists them" : "");
+}
+
+// Returns the size of a file, or of all files of a TensorFlow prefix.
+std::string SizeOf(const std::filesystem::path& path) {
+  uintmax_t bytes = 0;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path)) {
+    bytes = std::filesystem::file_size(path, ignored);
+  } else {
+    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(path.filename().string() + ".")) bytes += entry.file_size(ignored);
+    }
+  }
+  return bytes == 0 ? "unknown" : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
 // Prints a checkpoint that another program wrote.
-void PrintForeign(const io::WeightsSource& file) {
+void PrintForeign(const io::WeightsSource& file, bool all) {
   fmt::print("{}\n", file.path());
   if (const auto step = file.step()) fmt::print("step {}\n", *step);
-  int64_t count = 0;
-  for (const std::string& name : file.names()) count += file.shape(name).size();
-  fmt::print("tensors ({}, {} values)\n", file.names().size(), count);
-  for (const std::string& name : file.names())
-    fmt::print("  {:<64} {:<9} {}\n", name, file.type(name), file.shape(name).ToString());
-  for (const std::string& other : file.other_tensors()) fmt::print("  other: {}\n", other);
   if (!file.misfit_hint().empty()) fmt::print("note: {}\n", file.misfit_hint());
+  fmt::print("size {}\n", SizeOf(file.path()));
+  std::vector<Tensor> tensors;
+  for (const std::string& name : file.names()) {
+    const Shape shape = file.shape(name);
+    tensors.push_back(
+        {name, fmt::format("{:<9} {}", file.type(name), shape.ToString()), shape.size()});
+  }
+  PrintTotal("tensors", tensors, all);
+  all ? PrintEach(tensors) : PrintLayers(tensors);
+  std::vector<std::string> others;
+  for (const std::string& other : file.other_tensors()) others.push_back("other: " + other);
+  if (!all) return PrintEnds(others);
+  for (const std::string& other : others) fmt::print("  {}\n", other);
 }
 
 nlohmann::ordered_json ForeignToJson(const io::WeightsSource& file) {
@@ -41,12 +128,6 @@ nlohmann::ordered_json ForeignToJson(const io::WeightsSource& file) {
         {{"name", name}, {"type", file.type(name)}, {"shape", file.shape(name).ToString()}});
   }
   return json;
-}
-
-int64_t CountElements(const std::vector<io::CheckpointVariable>& variables) {
-  int64_t count = 0;
-  for (const io::CheckpointVariable& variable : variables) count += variable.shape.size();
-  return count;
 }
 
 // Returns the digest of everything but the attributes. Runs that differ only in their flags have
@@ -74,20 +155,22 @@ nlohmann::ordered_json ToJson(const std::string& path, const io::Checkpoint& che
   return json;
 }
 
-void PrintVariables(std::string_view what, const std::vector<io::CheckpointVariable>& variables) {
-  fmt::print("{} ({}, {} values)\n", what, variables.size(), CountElements(variables));
+std::vector<Tensor> ToTensors(const std::vector<io::CheckpointVariable>& variables) {
+  std::vector<Tensor> tensors;
   for (const io::CheckpointVariable& variable : variables)
-    fmt::print("  {:<64} {}\n", variable.name, variable.shape.ToString());
+    tensors.push_back({variable.name, variable.shape.ToString(), variable.shape.size()});
+  return tensors;
 }
 
-void Print(const std::string& path, const io::Checkpoint& checkpoint) {
+void Print(const std::string& path, const io::Checkpoint& checkpoint, bool all) {
   fmt::print("{}\n", path);
   std::vector<std::pair<std::string, std::string>> lines = {
       {"digest", fmt::format("{:016x}", checkpoint.digest)},
       {"state", fmt::format("{:016x}, the digest without attributes", StateDigest(checkpoint))},
       {"step", std::to_string(checkpoint.step)},
       {"epoch", fmt::format("{}, {} samples into it", checkpoint.epoch, checkpoint.position)},
-      {"seed", std::to_string(checkpoint.seed)}};
+      {"seed", std::to_string(checkpoint.seed)},
+      {"size", SizeOf(path)}};
   for (const auto& [name, text] : checkpoint.attributes) {
     const auto more = std::count(text.begin(), text.end(), '\n');
     lines.emplace_back(name, text.substr(0, text.find('\n')) +
@@ -96,8 +179,12 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   size_t width = 0;
   for (const auto& [name, text] : lines) width = std::max(width, name.size());
   for (const auto& [name, text] : lines) fmt::print("{:<{}} {}\n", name, width, text);
-  PrintVariables("variables", checkpoint.variables);
-  PrintVariables("slots", checkpoint.slots);
+  const std::vector<Tensor> variables = ToTensors(checkpoint.variables);
+  const std::vector<Tensor> slots = ToTensors(checkpoint.slots);
+  PrintTotal("variables", variables, all);
+  all ? PrintEach(variables) : PrintLayers(variables);
+  PrintTotal("slots", slots, all);
+  if (all) PrintEach(slots);
 }
 
 // Opens a checkpoint and verifies it. This program's checkpoints are verified by their digest. Of
@@ -137,17 +224,18 @@ std::vector<std::string> FilesToVerify(const std::string& path) {
 
 int CheckpointInspect(const Arguments& arguments) {
   std::string path;
-  bool json = false;
+  bool json = false, all = false;
   CommandLine line(
       "carole checkpoint inspect",
-      "Verifies a checkpoint of this program, Keras or TensorFlow, and prints its "
-      "contents.",
-      {"carole checkpoint inspect RUN", "carole checkpoint inspect --json RUN/model.ckpt-1000.h5"});
-  line.AddPositional("PATH", path,
-                     "Checkpoint file, TensorFlow prefix, or a folder, whose newest intact "
-                     "checkpoint is used.")
+      "Verifies a checkpoint of this program, Keras or TensorFlow, and prints a summary.",
+      {"carole checkpoint inspect RUN", "carole checkpoint inspect --all RUN/model.ckpt-1000.h5"});
+  line.AddPositionalPath("PATH", path,
+                         "Checkpoint file, TensorFlow prefix, or a folder, whose newest intact "
+                         "checkpoint is used.")
       .Required();
-  line.Add("json", json, "Print JSON.", HelpLevel::kBasic);
+  line.Add("all", all, "Print each tensor with its shape, instead of sums of layers.",
+           HelpLevel::kBasic);
+  line.Add("json", json, "Print JSON, with each tensor.", HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   const std::unique_ptr<io::WeightsSource> file = OpenVerified(path);
   if (json) {
@@ -155,9 +243,9 @@ int CheckpointInspect(const Arguments& arguments) {
                       ? ToJson(file->path(), *file->carole_checkpoint())
                       : ForeignToJson(*file));
   } else if (file->carole_checkpoint() != nullptr) {
-    Print(file->path(), *file->carole_checkpoint());
+    Print(file->path(), *file->carole_checkpoint(), all);
   } else {
-    PrintForeign(*file);
+    PrintForeign(*file, all);
   }
   return 0;
 }
@@ -169,9 +257,10 @@ int CheckpointVerify(const Arguments& arguments) {
       "Checks every value of checkpoints of this program, Keras or TensorFlow against their digest "
       "or checksums. The exit code is 65 if a checkpoint is damaged.",
       {"carole checkpoint verify RUN", "carole checkpoint verify RUN1/model.ckpt-1000.h5 RUN2"});
-  line.AddPositional("PATH", paths,
-                     "Checkpoint files, TensorFlow prefixes, or folders, all of whose checkpoints "
-                     "are checked.")
+  line.AddPositionalPath(
+          "PATH", paths,
+          "Checkpoint files, TensorFlow prefixes, or folders, all of whose checkpoints "
+          "are checked.")
       .Required();
   if (!line.Parse(arguments)) return 0;
   std::vector<std::string> errors;

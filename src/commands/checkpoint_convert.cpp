@@ -84,6 +84,36 @@ std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsSour
   return std::nullopt;
 }
 
+// Says which variables of the net do not fit the file. `image_size`: 0 is the net's own.
+std::string DescribeMisfit(const nets::NetEntry& net, const io::WeightsSource& file,
+                           int64_t image_size) {
+  constexpr size_t kMaxShown = 3;
+  std::vector<std::string> missing, misshapen;
+  try {
+    const nets::Model model = nets::BuildModel(net, GuessOptions(net, file, image_size));
+    const std::vector<io::VariableSpec> specs = VariableSpecs(*model.graph);
+    const io::MappedWeights mapped(file, specs);
+    for (const io::VariableSpec& v : specs) {
+      if (!mapped.Has(v.name)) {
+        missing.push_back(v.name);
+      } else if (mapped.shape(v.name) != v.shape) {
+        misshapen.push_back(fmt::format("{} (got {}, want {})", v.name,
+                                        mapped.shape(v.name).ToString(), v.shape.ToString()));
+      }
+    }
+  } catch (const UsageError& error) {  // the net does not support the sizes in the file
+    return std::string(WithoutTag(error.what()));
+  }
+  std::string text;
+  if (!missing.empty())
+    text = fmt::format("it lacks {} variables: {}", missing.size(), JoinFirst(missing, kMaxShown));
+  if (!misshapen.empty()) {
+    text += fmt::format("{}{} variables have other shapes: {}", text.empty() ? "" : "; ",
+                        misshapen.size(), JoinFirst(misshapen, kMaxShown));
+  }
+  return text;
+}
+
 // Returns the net that is named, or the first net all of whose variables the file has; nullopt if
 // none fits.
 std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSource& file) {
@@ -101,12 +131,11 @@ std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsSou
   if (flags.image_size > 0) (void)nets::BuildModel(net, {.image_size = flags.image_size});
   if (const auto found = TryNet(net, file, flags.image_size)) return found;
   const std::string hint = file.misfit_hint().empty()
-                               ? "compare them with `carole checkpoint inspect`, or leave "
-                                 "--model_name out"
+                               ? "leave --model_name out, or compare with `carole checkpoint "
+                                 "inspect --all`"
                                : file.misfit_hint();
-  throw DataError(
-      fmt::format("[checkpoint] {}: variables of {} are missing or have other shapes; {}",
-                  file.path(), net.name, hint));
+  throw DataError(fmt::format("[checkpoint] {}: is no checkpoint of {}: {}; {}", file.path(),
+                              net.name, DescribeMisfit(net, file, flags.image_size), hint));
 }
 
 // Whether a name is that of an optimizer slot. A slot's name without its last part is the name of a
@@ -280,11 +309,12 @@ int CheckpointConvert(const Arguments& arguments) {
       "the position in the data and the attributes are kept in .h5 only.",
       {"carole checkpoint convert RUN tf/model.ckpt-1000",
        "carole checkpoint convert --model_name=resnet_v1_50 resnet_v1_50.ckpt resnet_v1_50.h5"});
-  line.AddPositional("SOURCE", flags.source,
-                     "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
-                     "V2), or a folder.")
+  line.AddPositionalPath(
+          "SOURCE", flags.source,
+          "Checkpoint of this program, Keras (.h5) or TensorFlow (V1, or the prefix of "
+          "V2), or a folder.")
       .Required();
-  line.AddPositional(
+  line.AddPositionalPath(
           "TARGET", flags.target,
           "File to write: NAME.h5, or the prefix of TensorFlow's files, which has no ending or "
           "one like that of model.ckpt-1000.")

@@ -48,7 +48,8 @@ struct PredictFlags {
 };
 
 void AddFlags(CommandLine& line, PredictFlags& flags) {
-  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them.").Required();
+  line.AddPositionalPath("IMAGE", flags.images, "JPEG or PNG files, or folders of them.")
+      .Required();
   AddCheckpointFlags(line, flags.checkpoint);
   AddNetFlags(line, flags.net, "eval_image_size");
   line.AddNonNegative("num_classes", flags.net.model.num_classes,

@@ -8,6 +8,7 @@
 namespace carole::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 const std::string kFixtures = TestData() + "/tf_checkpoints/";
@@ -29,9 +30,17 @@ TEST_F(CheckpointCliTest, ConvertsToTensorFlowAndBackWithSlotsAndStep) {
   const ProcessResult first = Convert(train_dir_, prefix);
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("lenet, step 2: 8 variables, 16 slots"));
-  const ProcessResult shown = Carole({"checkpoint", "inspect", folder_ / "tf"});
-  EXPECT_THAT(shown.out, HasSubstr("LeNet/conv1/weights/RMSProp_1"));
-  EXPECT_THAT(shown.out, HasSubstr("other: global_step int64 []"));
+  const ProcessResult all = Carole({"checkpoint", "inspect", "--all", folder_ / "tf"});
+  EXPECT_THAT(all.out, HasSubstr("LeNet/conv1/weights/RMSProp_1"));
+  EXPECT_THAT(all.out, HasSubstr("other: global_step int64 []"));
+  const ProcessResult summary = Carole({"checkpoint", "inspect", folder_ / "tf"});
+  EXPECT_THAT(summary.out, ::testing::Not(HasSubstr("RMSProp_1")));
+  EXPECT_THAT(summary.out, HasSubstr("step 2\nsize 37.5 MiB\ntensors (24, 9823902 values"));
+  EXPECT_THAT(summary.out, ContainsRegex("\n  LeNet/conv1 +6 tensors +2496 values\n"));
+  const ProcessResult own = Carole({"checkpoint", "inspect", train_dir_});
+  EXPECT_THAT(own.out, ContainsRegex("variables \\(8, 3274634 values; --all lists them\\)\n"
+                                     "  LeNet/conv1 +2 tensors +832 values\n"));
+  EXPECT_THAT(own.out, HasSubstr("slots (16, 6549268 values; --all lists them)\n"));
 
   ASSERT_EQ(Convert(folder_ / "tf", back).exit_code, 0);
   RunToEnd({"checkpoint", "verify", back});
@@ -65,7 +74,7 @@ TEST_F(CheckpointCliTest, ResNetGetsTheNamesOfEitherProgram) {
   ASSERT_EQ(Convert(train_dir_, one).exit_code, 0);
   ASSERT_EQ(Convert(train_dir_, two, {"--tf2_names"}).exit_code, 0);
   const auto names = [](const std::string& prefix) {
-    return Carole({"checkpoint", "inspect", prefix}).out;
+    return Carole({"checkpoint", "inspect", "--all", prefix}).out;
   };
   EXPECT_THAT(names(one), HasSubstr("resnet/dense/kernel"));
   EXPECT_THAT(names(two),
@@ -114,7 +123,7 @@ TEST_F(CheckpointCliTest, TrainingResumesFromTensorFlowsCheckpoint) {
 
 TEST(CheckpointCli, InspectsTensorFlowsCheckpoints) {
   for (const char* name : {"v1.ckpt", "v2.ckpt", "v2.ckpt.index"}) {
-    const ProcessResult shown = RunToEnd({"checkpoint", "inspect", kFixtures + name});
+    const ProcessResult shown = RunToEnd({"checkpoint", "inspect", "--all", kFixtures + name});
     EXPECT_THAT(shown.out, HasSubstr("step 3000000017"));
     EXPECT_THAT(shown.out, HasSubstr("float16   [5]"));
   }
@@ -174,7 +183,7 @@ TEST(CheckpointCli, RefusesBadFilesAndFlags) {
   for (const char* name : {"plain", "model.ckpt", "net_v1_0.25_128"})
     EXPECT_EQ(Carole({"checkpoint", "convert", v2, folder / name}).exit_code, 0) << name;
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
-                        {"variables of lenet are missing"}));
+                        {"is no checkpoint of lenet: it lacks 8 variables: LeNet/conv1/weights"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,
                         {"did you mean lenet"}));
   for (const std::string& place : {folder.path(), folder.path() + "/new/"})

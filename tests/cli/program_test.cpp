@@ -52,6 +52,7 @@ TEST(ProgramTest, UnknownFlagNamesTheNearest) {
                         {"--bath_size", "did you mean --batch_size?"}));
   EXPECT_TRUE(
       FailsWith(Carole({"train", "--optimzer", "sgd"}), 64, {"--optimzer", "--optimizer?"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--model_dir=RUN"}), 64, {"did you mean --train_dir?"}));
 }
 
 TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {

@@ -349,10 +349,15 @@ TEST_F(RecipeTest, SummariesByTimeOrSteps) {
     EXPECT_THAT(Carole({"train", "--helpfull", "--recipe", recipe}).out,
                 ContainsRegex("--save_summaries_steps INT>=0 .*\n? *\\[default: " +
                               std::string(steps) + "\\]"));
+  EXPECT_THAT(Carole({"train", "--helpfull", "--recipe=imagenet_main"}).out,
+              HasSubstr("\nDifferences from UAI's ResNet on ImageNet:\n  imagenet_main  "));
   const ProcessResult by_time =
       Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
              "--max_step=3", "--save_summaries_secs=1e-9"});
   EXPECT_THAT(by_time.err, HasSubstr("Recording summary at step 2."));
+  EXPECT_THAT(by_time.err,
+              HasSubstr("mnist_dist (mnist_dist.py of Keras), 13 defaults; `carole train "
+                        "--recipe=mnist_dist --helpfull` says which, and what differs\n"));
 }
 
 TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 
 #include "src/core/error.h"
@@ -150,6 +151,33 @@ TEST_F(CommandLineTest, RequiredFlagsMustBeGiven) {
   EXPECT_THAT(Refuse({"--folder=x", "a", "b"}), HasSubstr("b: is not a flag"));
 }
 
+TEST_F(CommandLineTest, PathsMayBeginWithTheHomeFolder) {
+  std::string path, list, file;
+  line_.AddPath("path", path, "Path.");
+  line_.AddPathList("list", list, "Paths.");
+  line_.AddPositionalPath("FILE", file, "File.");
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  setenv("HOME", "/h/ann", 1);
+  Parse({"--path=~/run~", "--list=a, ~/b,~", "--name=~/x", "~/photo.jpg"});
+  EXPECT_EQ(path, "/h/ann/run~");
+  EXPECT_EQ(line_.given_flags().at("path"), path);
+  EXPECT_EQ(list, "a,/h/ann/b,/h/ann");
+  EXPECT_EQ(values_.name, "~/x");
+  EXPECT_EQ(file, "/h/ann/photo.jpg");
+  Parse({"--path", "~"});
+  EXPECT_EQ(path, "/h/ann");
+  Parse({"--path=./~bob/run"});
+  EXPECT_EQ(path, "./~bob/run");
+  EXPECT_THAT(Refuse({"--path=~bob/run"}), HasSubstr("--path: got ~bob/run, want a path whose "
+                                                     "beginning is not ~bob; write ./~bob/run"));
+  EXPECT_THAT(Refuse({"--list=a,~bob"}), HasSubstr("--list: got ~bob, want"));
+  EXPECT_THAT(Refuse({"~bob"}), HasSubstr("FILE: got ~bob, want"));
+  unsetenv("HOME");
+  EXPECT_THAT(Refuse({"--path=~/run"}),
+              HasSubstr("got ~/run, want a path without ~, since HOME is not set"));
+  setenv("HOME", home.c_str(), 1);
+}
+
 TEST_F(CommandLineTest, DefaultsDoNotReplaceWhatWasGiven) {
   Parse({"--batch_size=8"});
   for (const char* flag : {"batch_size", "threads", "no_such_flag"}) line_.SetDefault(flag, "2");
@@ -160,10 +188,30 @@ TEST_F(CommandLineTest, DefaultsDoNotReplaceWhatWasGiven) {
 
 TEST_F(CommandLineTest, ArgparseAbbreviates) {
   line_.ParseLikeArgparse("batch_size threads sync no_such_flag");
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(Parse({"--ba=4", "--thr", "3", "--nos"}).batch_size, 4);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--ba: taken for --batch_size"));
   EXPECT_EQ(values_.threads, 3);
   EXPECT_FALSE(values_.sync);
   EXPECT_THAT(Refuse({"--ra=1"}), HasSubstr("no such flag"));
+}
+
+TEST_F(CommandLineTest, FlagsOfOtherProgramsAreKnownByTheirMeaning) {
+  std::string folder;
+  line_.AddPath("train_dir", folder, "Folder.");
+  line_.AddPath("work_dir", folder, "Folder.");
+  line_.Add("save_interval_secs", values_.rate, "Seconds.");
+  line_.Add("eval_batch_size", values_.batch_size, "Images.");
+  for (const auto& [word, advice] :
+       {std::pair{"--model_dir=x", "did you mean --train_dir?"},
+        {"--bs=8", "did you mean --batch_size?"},
+        {"--val-batch-size=8", "did you mean --eval_batch_size?"},
+        {"--save_checkpoints_secs=8", "did you mean --save_interval_secs?"},
+        {"--save_steps=8", "did you mean --save_interval_secs, which counts seconds?"},
+        {"--num_classes=3", "has no such flag; labels.txt in --dataset_dir lists the classes"},
+        {"--nproc_per_node=2", "has no such flag; mpirun -np N or srun starts N ranks"},
+        {"--lr=1", "has no such flag; see --helpfull"}})
+    EXPECT_THAT(Refuse({word}), HasSubstr(advice));
 }
 
 TEST_F(CommandLineTest, AliasesTranslateTheirValue) {

@@ -31,7 +31,7 @@ FOREIGN = {
     "PyTorch": "nnodes nproc_per_node rdzv_endpoint",
     "tests/bench": "beside link nets photos rounds turns",
     "others": "all arrows logdir minutes preserve-status sections",
-    "examples of how flags are written": "batch flag flag-name flag_name name noflag noname train-b",
+    "examples of how flags are written": "batch flag flag-name flag_name lr model_dir name noflag noname train-b",
 }
 FOREIGN = {flag for flags in FOREIGN.values() for flag in flags.split()}
 

@@ -38,6 +38,7 @@
 #include <cctype>
 
 #include "src/commands/cli/config_file.h"
+#include "src/commands/cli/foreign_flags.h"
 #include "src/commands/cli/help_format.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -166,6 +167,11 @@ void CommandLine::SetDefault(const std::string& name, const std::string& value) 
   CAROLE_CHECK(error.empty(), "default of --{}: {}", name, error);
 }
 
+void CommandLine::SetNote(const std::string& heading, const std::string& name,
+                          const std::string& text) {
+  note_ = "\n" + heading + ":\n" + HelpEntry(name, text);
+}
+
 void CommandLine::LogIgnored() const {
   for (const Ignored& ignored : ignored_) {
     if (ignored.flag->is_given())
@@ -185,15 +191,19 @@ CommandLine::Found CommandLine::FindFlag(const std::string& name) const {
 
 CommandLine::Found CommandLine::RequireFlag(const std::string& name) const {
   if (const Found found = FindFlag(name); found.flag != nullptr) return found;
+  throw UsageError(fmt::format("[flags] --{}: {} has no such flag; {}", name, name_, Advise(name)));
+}
+
+std::string CommandLine::Advise(const std::string& name) const {
+  const auto has_flag = [this](const std::string& flag) { return HasFlag(flag); };
+  if (std::string advice = AdviseOnForeignFlag(name, has_flag); !advice.empty()) return advice;
   std::vector<std::string> names;
   for (const auto& flag : flags_) {
     if (!flag->is_positional())
       names.insert(names.end(), flag->names().begin(), flag->names().end());
   }
   const std::string nearest = NearestName(name, names);
-  throw UsageError(
-      fmt::format("[flags] --{}: {} has no such flag; {}", name, name_,
-                  nearest.empty() ? "see --helpfull" : "did you mean --" + nearest + "?"));
+  return nearest.empty() ? "see --helpfull" : "did you mean --" + nearest + "?";
 }
 
 bool CommandLine::IsGiven(const std::string& name) const {
@@ -235,7 +245,9 @@ std::string CommandLine::ExpandPrefix(const std::string& flag) const {
         fmt::format("[flags] --{}: is ambiguous: it may stand for --{}; write the whole name", flag,
                     JoinTexts(fitting, ", --")));
   }
-  return fitting.empty() ? flag : fitting[0];
+  if (fitting.empty()) return flag;
+  LogInfo("flags", "--{}: taken for --{}", flag, fitting[0]);
+  return fitting[0];
 }
 
 bool CommandLine::IsValueOfBool(const Flag& flag, const std::string& name,
@@ -395,6 +407,7 @@ void CommandLine::PrintHelp(bool full) const {
   }
   std::string page = WrapText(summary_, 0, 0) + "\n\nUsage: " + UsageText() + "\n";
   for (const std::string& heading : headings) page += "\n" + heading + ":\n" + entries[heading];
+  if (full) page += note_;
   page += "\nExamples:\n";
   for (const std::string& example : examples_) page += "  " + example + "\n";
   if (!full) page += fmt::format("\n`{} --helpfull` lists all {} flags.\n", name_, num_flags);

@@ -70,6 +70,10 @@ class CommandLine {
                 HelpLevel level = HelpLevel::kAdvanced) {
     return Add(names, value, help, level).SetType(Flag::Type::kPath);
   }
+  Flag& AddPathList(const std::string& names, std::string& value, const std::string& help,
+                    HelpLevel level = HelpLevel::kAdvanced) {
+    return Add(names, value, help, level).SetType(Flag::Type::kPathList);
+  }
   // Adds a flag whose values have names, such as those of an enum.
   template <typename T>
   Flag& AddChoice(const std::string& names, T& value,
@@ -82,6 +86,10 @@ class CommandLine {
   template <typename T>
   Flag& AddPositional(const std::string& name, T& value, const std::string& help) {
     return AddFlag(name, help, HelpLevel::kBasic).Store(value).MakePositional();
+  }
+  template <typename T>
+  Flag& AddPositionalPath(const std::string& name, T& value, const std::string& help) {
+    return AddPositional(name, value, help).SetType(Flag::Type::kPath);
   }
 
   // Help marks this flag "(required)" as long as it has no default. Only for flags that the command
@@ -109,10 +117,12 @@ class CommandLine {
   // Changes the default of a flag. Has no effect if the flag was given or does not exist. Call it
   // after Parse() or in the hook of BeforeHelp().
   void SetDefault(const std::string& name, const std::string& value);
+  // Full help shows this entry under its heading, after all flags.
+  void SetNote(const std::string& heading, const std::string& name, const std::string& text);
   // Sets a function that is called before help is printed.
   void BeforeHelp(std::function<void()> hook) { before_help_ = std::move(hook); }
   // Reads these flags as Python's argparse does. The beginning of a name stands for the name if it
-  // fits no other of them, and a bool may have its value in the next word.
+  // fits no other of them, which the log says, and a bool may have its value in the next word.
   // `names` are separated by blanks; names of flags that do not exist are skipped.
   void ParseLikeArgparse(std::string_view names);
 
@@ -124,7 +134,8 @@ class CommandLine {
   GivenFlags given_flags() const;
 
   // Parses the arguments into the values of the flags. Returns false if help was asked for and
-  // printed. Throws UsageError; for an unknown flag its text has the nearest name.
+  // printed. Throws UsageError; for an unknown flag its text has the flag that
+  // means the same here, or the nearest name.
   bool Parse(const std::vector<std::string>& arguments);
 
  private:
@@ -155,6 +166,8 @@ class CommandLine {
   Found FindFlag(const std::string& name) const;
   // The same. Throws UsageError if there is no such flag.
   Found RequireFlag(const std::string& name) const;
+  // Returns what to do instead of giving a flag that the command does not have.
+  std::string Advise(const std::string& name) const;
   const ValueAlias* FindValueAlias(const std::string& name) const;
   // Returns the one argparse-like flag that begins with `flag`, or `flag` itself if it is a flag or
   // none fits. Throws UsageError if several fit.
@@ -183,6 +196,7 @@ class CommandLine {
   std::vector<Ignored> ignored_;
   std::vector<ValueAlias> value_aliases_;
   std::vector<std::string> argparse_flags_;
+  std::string note_;  // for full help
   std::function<void()> before_help_;
 };
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -160,7 +162,9 @@ std::vector<ConfigEntry> ReadConfigFile(const std::string& path) {
   if (const std::string refused = ValidateFlagFile(path); !refused.empty())
     throw UsageError("[flags] --config: " + refused);
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw UsageError(fmt::format("[flags] --config: {}: cannot be read", path));
+  if (!file)
+    throw UsageError(
+        fmt::format("[flags] --config: {}: cannot be read: {}", path, std::strerror(errno)));
   const std::string text(std::istreambuf_iterator<char>(file), {});
   return TomlReader(path, text).Read();
 }

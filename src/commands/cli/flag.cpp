@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 
 #include "src/core/text/join_names.h"
 #include "src/core/text/parse_number.h"
@@ -65,6 +67,22 @@ std::optional<std::string> ReadValue(const std::string& text, std::string& value
   if (IsRemote(text)) return "a path on this machine; mount remote storage first";
   value = text;
   return std::nullopt;
+}
+
+std::string ExpandHome(std::string& path) {
+  if (!path.starts_with('~')) return "";
+  const std::string first = path.substr(0, path.find('/'));
+  if (first != "~") {
+    return fmt::format(
+        "got {}, want a path whose beginning is not {}; write ./{} for a folder of "
+        "this name",
+        path, first, path);
+  }
+  const char* const home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0')
+    return fmt::format("got {}, want a path without ~, since HOME is not set", path);
+  path.replace(0, 1, home);
+  return "";
 }
 
 std::string ShowValue(bool value) { return value ? "true" : "false"; }
@@ -166,9 +184,26 @@ std::string Flag::Assign(const std::string& text) {
   return "";
 }
 
+std::string Flag::ExpandPaths(std::string& text) const {
+  if (type_ == Type::kPath) {
+    // A shell expands ~ in words of its own, so the rest are names that a pattern such as * found.
+    std::error_code ignored;
+    const bool is_found = is_positional_ && std::filesystem::exists(text, ignored);
+    return is_found ? "" : ExpandHome(text);
+  }
+  if (type_ != Type::kPathList || text.find('~') == std::string::npos) return "";
+  std::vector<std::string> paths = SplitText(text, ',');
+  for (std::string& path : paths) {
+    if (std::string error = ExpandHome(path); !error.empty()) return error;
+  }
+  text = JoinTexts(paths, ",");
+  return "";
+}
+
 std::string Flag::Give(const std::string& text) {
   given_ = text;
-  std::string error = Assign(text);
+  std::string error = ExpandPaths(*given_);
+  if (error.empty()) error = Assign(*given_);
   if (is_bool() && error.empty() && read_) given_ = Show();  // yes and 1 are true
   return error;
 }
@@ -176,8 +211,10 @@ std::string Flag::Give(const std::string& text) {
 std::string Flag::GiveEach(std::span<const std::string> texts) {
   given_ = JoinTexts(texts, " ");
   if (clear_) clear_();
-  for (const std::string& text : texts) {
-    if (std::string error = AssignOne(text); !error.empty()) return error;
+  for (std::string text : texts) {
+    std::string error = ExpandPaths(text);
+    if (error.empty()) error = AssignOne(text);
+    if (!error.empty()) return error;
   }
   return "";
 }
@@ -198,6 +235,7 @@ Flag::Description Flag::Describe() const {
       described = {"TEXT", "text"};
       break;
     case Type::kPath:
+    case Type::kPathList:
       described = {"PATH", "a path"};
       break;
   }

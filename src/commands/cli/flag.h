@@ -53,10 +53,16 @@ std::string ShowValue(T value) {
   return std::to_string(value);
 }
 
+// Replaces a ~ at the beginning of a path, alone or in front of a slash, by the home folder, as
+// shells do: they leave it in --flag=~/run. Returns "", or an error "got X, want Y" if HOME is not
+// set or the path begins with the home folder of a user, ~user.
+std::string ExpandHome(std::string& path);
+
 class Flag {
  public:
-  // What --help and errors say about the type. A switch is a bool that takes no value.
-  enum class Type { kSwitch, kBool, kInt, kFloat, kText, kPath };
+  // What --help and errors say about the type. A switch is a bool that takes no value. kPathList is
+  // a text with paths between commas.
+  enum class Type { kSwitch, kBool, kInt, kFloat, kText, kPath, kPathList };
   // Returns "" for an allowed text, else what is wrong with it.
   using Check = std::function<std::string(const std::string& text)>;
 
@@ -166,6 +172,9 @@ class Flag {
     return Type::kInt;
   }
   bool is_in_range(double number) const;
+  // Replaces ~ in a path, or in each path of a list. Does nothing to other types. Returns "" or an
+  // error.
+  std::string ExpandPaths(std::string& text) const;
   std::string AssignOne(const std::string& text);
 
   std::vector<std::string> names_;

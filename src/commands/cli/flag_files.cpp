@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -19,12 +20,13 @@ constexpr int kMaxNesting = 16;
 Arguments Expand(const Arguments& words, int depth);
 
 Arguments ReadFile(std::string path, int depth) {
-  const char* const home = std::getenv("HOME");
-  if (path.starts_with("~/") && home != nullptr) path.replace(0, 1, home);
-  if (const std::string refused = ValidateFlagFile(path); !refused.empty())
-    throw UsageError("[flags] --flagfile: " + refused);
+  std::string refused = ExpandHome(path);
+  if (refused.empty()) refused = ValidateFlagFile(path);
+  if (!refused.empty()) throw UsageError("[flags] --flagfile: " + refused);
   std::ifstream file(path);
-  if (!file) throw UsageError("[flags] --flagfile: " + path + ": cannot be read");
+  if (!file)
+    throw UsageError(
+        fmt::format("[flags] --flagfile: {}: cannot be read: {}", path, std::strerror(errno)));
   if (depth == kMaxNesting)
     throw UsageError(fmt::format("[flags] --flagfile: {}: includes itself", path));
   Arguments words;

@@ -11,6 +11,9 @@
 //     --[no]use_grayscale            Feed ...   a bool has no type: --use_grayscale and
 //                                               --nouse_grayscale
 //
+//   Differences from TF-Slim:                   a group of other entries, in --helpfull only
+//     train_image_classifier       Training ...
+//
 //   Examples:
 //     carole train ...
 //

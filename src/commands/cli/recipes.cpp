@@ -28,10 +28,10 @@ constexpr std::string_view kSlimFlags =
     "max_num_batches eval_dir eval_image_size quantize";
 
 constexpr const char* kSlimDifferences =
-    "training is synchronous; ranks share the data; an epoch ends with a short batch; moving "
+    "Training is synchronous; ranks share the data; an epoch ends with a short batch; moving "
     "averages follow the update; running statistics are averaged over ranks (the first "
     "clone's: --noaverage_statistics); schedules count the batches of all ranks (of N: "
-    "--sync_replicas --replicas_to_aggregate=N); evaluation counts each image once";
+    "--sync_replicas --replicas_to_aggregate=N); evaluation counts each image once.";
 
 // The page VGG416/Slim, whose copy of TF-Slim logs every 5 steps.
 constexpr FlagDefault kVgg416Train[] = {{"model_name", "vgg_416"}, {"log_every_n_steps", "5"}};
@@ -125,24 +125,24 @@ constexpr Recipe kRecipes[] = {
      .argparse_flags = kImagenetMainFlags,
      .required = "output_dir",
      .differences =
-         "ranks share the data and running statistics are updated (version 2.0 did neither); "
+         "Ranks share the data and running statistics are updated (version 2.0 did neither); "
          "running statistics are averaged over ranks; an epoch ends with a short batch, weighted "
          "by its number of images; initial weights are drawn as in version 1.4; --epochs_per_eval "
-         "sets how often it evaluates; TensorBoard tags are TF-Slim's"},
+         "sets how often it evaluates; TensorBoard tags are TF-Slim's."},
     {.name = "mnist",
      .program = "mnist.py of Keras",
      .train = kMnistTrain,
      .eval = kMnistEval,
      .differences =
          "--data_dir is mnist.npz, or a folder with mnist.npz, the four IDX files or TFRecords; "
-         "mnist.h5 holds no optimizer slots for Keras; model.ckpt-STEP.h5 is written as well"},
+         "mnist.h5 holds no optimizer slots for Keras; model.ckpt-STEP.h5 is written as well."},
     {.name = "mnist_dist",
      .program = "mnist_dist.py of Keras",
      .train = kMnistDistTrain,
      .eval = kMnistDistEval,
      .differences =
-         "ranks share the data; it trains without TF_CONFIG as well; TensorBoard tags are "
-         "TF-Slim's"},
+         "Ranks share the data; it trains without TF_CONFIG as well; TensorBoard tags are "
+         "TF-Slim's."},
 };
 
 // The arguments of CommandLine::AddValueAlias().
@@ -249,7 +249,8 @@ constexpr IgnoredFlag kIgnoredBools[] = {
 
 // Returns the recipe that a --config file names, or "". Errors in the file are reported when it is
 // parsed.
-std::string RecipeNameInFile(const std::string& path) try {
+std::string RecipeNameInFile(std::string path) try {
+  if (!ExpandHome(path).empty()) return "";
   for (const ConfigEntry& entry : ReadConfigFile(path)) {
     if (entry.name == "recipe" && entry.values.size() == 1) return entry.values[0];
   }
@@ -318,7 +319,12 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
   const std::string named = FindRecipeName(arguments, recipe);
   line.ParseLikeArgparse(FindRecipe(named).argparse_flags);
   // Help is printed before flags have values, but it shows the recipe's defaults.
-  line.BeforeHelp([&] { apply(named); });
+  line.BeforeHelp([&] {
+    apply(named);
+    const Recipe& shown = FindRecipe(named);
+    line.SetNote(fmt::format("Differences from {}", shown.program), std::string(shown.name),
+                 std::string(shown.differences));
+  });
   if (!line.Parse(arguments)) return false;
   const Recipe& chosen = FindRecipe(recipe);
   const std::string required(chosen.required);

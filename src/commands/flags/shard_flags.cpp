@@ -11,14 +11,15 @@ namespace carole::commands {
 namespace fs = std::filesystem;
 
 void ShardFlags::AddTo(CommandLine& line) {
-  line.AddPositional("FILE", files, "TFRecord files, instead of --dataset_name and --dataset_dir.");
+  line.AddPositionalPath("FILE", files,
+                         "TFRecord files, instead of --dataset_name and --dataset_dir.");
   line.Group("Data");
   line.Add("dataset_name", dataset_name,
            "Data set whose shards are read. " + OneOf(JoinNames(io::kDatasets)), HelpLevel::kBasic);
   line.Add("dataset_split_name", dataset_split_name, "Split whose shards are read.",
            HelpLevel::kBasic);
-  line.AddPath("dataset_dir,data_dir", dataset_dir,
-               "Folder of the shards, or a comma list of folders.", HelpLevel::kBasic);
+  line.AddPathList("dataset_dir,data_dir", dataset_dir,
+                   "Folder of the shards, or a comma list of folders.", HelpLevel::kBasic);
 }
 
 std::vector<fs::path> ShardFlags::Find() const {

@@ -31,8 +31,13 @@ std::string ReadTfConfigFile(const std::string& path) {
 }
 
 std::string ReadTfConfig(const CommandLine& line, const std::string& flag) {
-  if (line.IsGiven("tf_config"))
-    return flag.starts_with('@') ? ReadTfConfigFile(flag.substr(1)) : flag;
+  if (line.IsGiven("tf_config") && flag.starts_with('@')) {
+    std::string path = flag.substr(1);
+    if (const std::string error = ExpandHome(path); !error.empty())
+      throw UsageError("[flags] --tf_config: " + error);
+    return ReadTfConfigFile(path);
+  }
+  if (line.IsGiven("tf_config")) return flag;
   const char* variable = std::getenv("TF_CONFIG");
   return variable == nullptr ? "" : variable;
 }

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <numeric>
+#include <string>
 
 #include "io/datasets/datasets.h"
 #include "io/datasets/verify.h"
@@ -72,7 +75,11 @@ Finding CheckData(const DataConfig& flags, double seconds) {
             "correct --dataset_dir, or copy missing and damaged files again; `carole dataset "
             "verify` checks every record"};
   } catch (const std::exception& error) {
-    return {"data", FindingStatus::kProblem, error.what(), "give this user read permission"};
+    const std::string text = error.what();
+    const bool is_denied = text.find(std::strerror(EACCES)) != std::string::npos;
+    return {"data", FindingStatus::kProblem, text,
+            is_denied ? "give this user read permission"
+                      : "correct --dataset_dir, or check the disk or mount that holds it"};
   }
 }
 

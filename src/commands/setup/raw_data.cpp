@@ -54,9 +54,11 @@ fs::path ChooseRecordsFolder(const DataConfig& flags, const io::DatasetEntry& da
   }
   if (!flags.pipeline.work_dir.empty()) {
     throw DiskError(
-        fmt::format("[data] --work_dir={}: does not exist or cannot be written; name a folder for "
-                    "the TFRecords that are made from the raw files in {}",
-                    flags.pipeline.work_dir, flags.pipeline.dataset_dir));
+        fmt::format("[data] --work_dir={}: {}; name a folder for the TFRecords that are made from "
+                    "the raw files in {}",
+                    flags.pipeline.work_dir,
+                    fs::exists(flags.pipeline.work_dir) ? "cannot be written" : "does not exist",
+                    flags.pipeline.dataset_dir));
   }
   throw DiskError(
       fmt::format("[data] {}: is read-only, so TFRecords of its raw files cannot be written there; "

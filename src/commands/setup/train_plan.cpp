@@ -60,6 +60,15 @@ void CheckLocalBatchesMatch(int64_t local_batch, const RankContext& context) {
 
 int64_t AtLeastOneStep(double steps) { return std::max<int64_t>(1, ToInt64(std::ceil(steps))); }
 
+// Full help has the defaults and the differences, which would fill several lines of the log.
+std::string DescribeRecipe(const Recipe& recipe) {
+  const bool has_defaults = !recipe.train.empty();
+  return fmt::format("{} ({}){}; `carole train --recipe={} --helpfull` says {}what differs",
+                     recipe.name, recipe.program,
+                     has_defaults ? fmt::format(", {} defaults", recipe.train.size()) : "",
+                     recipe.name, has_defaults ? "which, and " : "");
+}
+
 std::string DescribeOptimizer(const TrainConfig& config) {
   optim::OptimizerOptions o = config.step.optimizer_options;
   std::string text = config.step.optimizer;
@@ -117,7 +126,6 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
                                    const NetInput& input, const RankContext& context,
                                    const optim::LearningRate& rate, int64_t num_parameters) {
   const train::TrainerOptions& trainer = config.trainer;
-  const Recipe& recipe = FindRecipe(config.recipe);
   const std::string offset =
       config.data.pipeline.labels_offset != 0
           ? fmt::format(" (labels minus {})", config.data.pipeline.labels_offset)
@@ -129,8 +137,7 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
                                  ? fmt::format("{} steps", trainer.max_number_of_steps)
                                  : "no end";
   return {
-      {"recipe",
-       fmt::format("{} ({}); differences: {}", recipe.name, recipe.program, recipe.differences)},
+      {"recipe", DescribeRecipe(FindRecipe(config.recipe))},
       {"net", fmt::format("{}: {} parameters, images {}x{}x{}, {} classes{}", input.net->name,
                           num_parameters, input.image_size, input.image_size, input.channels,
                           input.num_classes, offset)},

@@ -100,6 +100,13 @@ void Report::OnSave(int64_t /*step*/, double seconds) {
   if (Clock::now() >= last_write_ + kMinInterval) Write(kRunning);
 }
 
+void Report::OnStragglers(const std::string& summary) {
+  auto& settings = info_.settings;
+  constexpr const char* kRow = "stragglers";
+  if (settings.empty() || settings.back().first != kRow) settings.emplace_back(kRow, "");
+  settings.back().second = summary;
+}
+
 void Report::OnTrainEnd(const train::RunState& state, bool finished) {
   is_open_ = false;
   info_.step = state.step;

@@ -10,7 +10,9 @@
 namespace carole::train {
 namespace {
 
+constexpr int kSteps = 50;                // between two searches
 constexpr double kToleratedShare = 0.05;  // of a step
+constexpr double kToleratedMs = 1;        // per step
 
 std::vector<double> Column(std::span<const RankTimes> times, double RankTimes::*field) {
   std::vector<double> column;
@@ -35,7 +37,8 @@ double UpperMedian(const std::vector<double>& values) {
 }  // namespace
 
 Straggler FindStraggler(std::span<const RankTimes> times) {
-  const double tolerated = kToleratedShare * Median(Column(times, &RankTimes::step));
+  const double tolerated =
+      std::max(kToleratedShare * Median(Column(times, &RankTimes::step)), kToleratedMs);
   const std::vector<double> waited = Column(times, &RankTimes::waited);
   const auto least = std::min_element(waited.begin(), waited.end());
   const auto slow = static_cast<size_t>(least - waited.begin());
@@ -47,6 +50,8 @@ Straggler FindStraggler(std::span<const RankTimes> times) {
   const double lost = *worst - Median(links);
   if (lost > std::max(late, tolerated)) {
     return {.rank = static_cast<int>(worst - links.begin()),
+            .cause = StragglerCause::kLink,
+            .delay_ms = lost,
             .why = fmt::format("its network link: reductions take {:.1f} ms per step at the speed "
                                "of this link, {:.1f} ms on the median rank",
                                *worst, Median(links))};
@@ -61,19 +66,21 @@ Straggler FindStraggler(std::span<const RankTimes> times) {
       fmt::format("it joins the reductions {:.1f} ms late in each step", late);
   if (more(field) < late / 2)
     return {.rank = static_cast<int>(slow),
+            .delay_ms = late,
             .why = delay + "; its input and compute take no longer than on the median rank"};
   return {.rank = static_cast<int>(slow),
+          .cause = is_input ? StragglerCause::kInput : StragglerCause::kCompute,
+          .delay_ms = late,
           .why = fmt::format("{}; its {} takes {:.1f} ms per step, {:.1f} ms on the median rank",
                              delay, is_input ? "input" : "compute", times[slow].*field,
                              Median(Column(times, field)))};
 }
 
-void StragglerDetector::AddStep(RankTimes times, int64_t step) {
-  constexpr int kSteps = 50;
-  if (communicator_.size() == 1) return;
+bool StragglerDetector::AddStep(RankTimes times, int64_t step) {
+  if (communicator_.size() == 1) return false;
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute})
     sum_.*field += times.*field;
-  if (++num_steps_ < kSteps) return;
+  if (++num_steps_ < kSteps) return false;
   AddWaitStats();
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute, &RankTimes::waited,
                      &RankTimes::link})
@@ -82,7 +89,7 @@ void StragglerDetector::AddStep(RankTimes times, int64_t step) {
       AllGather(communicator_, sum_, {.what = "times", .step = step});
   sum_ = {};
   num_steps_ = 0;
-  if (communicator_.rank() == 0) Report(all, step);
+  return communicator_.rank() == 0 && Report(all, step);
 }
 
 void StragglerDetector::AddWaitStats() {
@@ -91,16 +98,14 @@ void StragglerDetector::AddWaitStats() {
   sum_.link += stats.link_seconds * 1e3;
 }
 
-void StragglerDetector::Report(std::span<const RankTimes> times, int64_t step) {
-  constexpr auto kPause = std::chrono::minutes(1);
+bool StragglerDetector::Report(std::span<const RankTimes> times, int64_t step) {
   const Straggler found = FindStraggler(times);
-  const auto now = std::chrono::steady_clock::now();
-  const bool is_news = found.rank != last_rank_ || now - last_report_ >= kPause;
-  last_rank_ = found.rank;
-  if (found.rank < 0 || !is_news) return;
-  last_report_ = now;
-  LogWarning("straggler", "step {}: {} slows down the other ranks: {}", step,
-             communicator_.NameOf(found.rank), found.why);
+  const std::string name = found.rank < 0 ? "" : communicator_.NameOf(found.rank);
+  const double seconds = times[0].step * 1e-3 * kSteps;
+  const std::string line = log_.Add(found, name, kSteps, seconds, now_());
+  if (line.empty()) return false;
+  LogWarning("straggler", "step {}: {}", step, line);
+  return true;
 }
 
 }  // namespace carole::train

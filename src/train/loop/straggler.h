@@ -1,17 +1,20 @@
 // Finds the straggler: the rank that slows down all others, and the reason.
 //
 // Ranks wait for each other in every reduction. The rank that waits least arrives last. It is a
-// straggler if that costs the others more than 5 % of a step. The reason is the part that exceeds
-// the median rank's most: input, compute, or the network link of the rank.
+// straggler if that costs the others more than 5 % of a step, and more than 1 ms. The reason is the
+// part that exceeds the median rank's most: input, compute, or the network link of the rank.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "collectives/communicator.h"
 #include "collectives/diagnostics.h"
+#include "src/train/loop/straggler_log.h"
 
 namespace carole::train {
 
@@ -24,28 +27,29 @@ struct RankTimes {
   double link = 0;     // what the reductions would take at the speed of this rank's network link
 };
 
-struct Straggler {
-  int rank = -1;    // -1: there is no straggler
-  std::string why;  // for the log
-};
-
-// Returns the slowest rank if it costs the others more than 5 % of a step. times[r] belongs to
-// rank r.
+// Returns the slowest rank if it costs the others more than 5 % of a step, and more than 1 ms.
+// times[r] belongs to rank r.
 Straggler FindStraggler(std::span<const RankTimes> times);
 
 // Collects the times of this rank and reports stragglers in the log of rank 0. One object on each
 // rank; the training thread uses it.
 class StragglerDetector {
  public:
+  using Clock = StragglerLog::Clock;
+
   // Both references must outlive this. Time that ranks waited before this call does not count.
-  StragglerDetector(collectives::Communicator& communicator, collectives::Diagnostics& diagnostics)
-      : communicator_(communicator), diagnostics_(diagnostics) {
+  StragglerDetector(collectives::Communicator& communicator, collectives::Diagnostics& diagnostics,
+                    std::function<Clock::time_point()> now = Clock::now)
+      : communicator_(communicator), diagnostics_(diagnostics), now_(std::move(now)) {
     diagnostics.TakeWaitStats();
   }
 
   // Adds the times of one step. `times.waited` and `times.link` are filled in here. Every 50th call
-  // is collective, and rank 0 logs the straggler; it repeats the same rank at most once a minute.
-  void AddStep(RankTimes times, int64_t step);
+  // is collective, and rank 0 logs stragglers (StragglerLog). Returns true if it logged a line.
+  bool AddStep(RankTimes times, int64_t step);
+
+  // Returns StragglerLog::Summary() on rank 0, "" on other ranks.
+  std::string Summary() const { return log_.Summary(); }
 
   // Excludes work between steps, such as saving and evaluation: while a Pause exists, the time that
   // ranks wait for each other does not count.
@@ -62,14 +66,14 @@ class StragglerDetector {
 
  private:
   void AddWaitStats();
-  void Report(std::span<const RankTimes> times, int64_t step);
+  bool Report(std::span<const RankTimes> times, int64_t step);
 
   collectives::Communicator& communicator_;
   collectives::Diagnostics& diagnostics_;
   RankTimes sum_;
   int num_steps_ = 0;
-  int last_rank_ = -1;
-  std::chrono::steady_clock::time_point last_report_;
+  std::function<Clock::time_point()> now_;
+  StragglerLog log_;
 };
 
 }  // namespace carole::train

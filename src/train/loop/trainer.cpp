@@ -222,6 +222,8 @@ bool Trainer::Advance() {
 // Saves the last checkpoint and tells the callbacks. Returns the exit code of the run.
 ExitCode Trainer::Finish() {
   const bool is_done = finished() && !evaluation_pending_;
+  if (const std::string summary = ReportStragglers(); !summary.empty())
+    LogInfo("straggler", "{}", summary);
   if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
@@ -414,14 +416,23 @@ StepResult Trainer::EndStep() {
   ++state_.step;
   if (!std::isfinite(result.total_loss))
     ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
-  stragglers_.AddStep({.step = seconds * 1e3,
-                       .input = result.input_ms,
-                       .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
-                      state_.step);
+  if (stragglers_.AddStep({.step = seconds * 1e3,
+                           .input = result.input_ms,
+                           .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
+                          state_.step))
+    ReportStragglers();
   LogStep(result, seconds);
   for (TrainingCallback* callback : options_.callbacks)
     callback->OnStepEnd({state_, result, *source_, last_rate_, seconds});
   return result;
+}
+
+// Tells the callbacks which ranks have delayed the others. Returns "" if there are none.
+std::string Trainer::ReportStragglers() {
+  std::string summary = stragglers_.Summary();
+  if (summary.empty()) return summary;
+  for (TrainingCallback* callback : options_.callbacks) callback->OnStragglers(summary);
+  return summary;
 }
 
 // All ranks make the same decision, as all have the same reduced losses and gradients.

@@ -118,6 +118,7 @@ class Trainer {
   bool Evaluate();
   void SaveBest(double accuracy);
   void Write(io::CheckpointWriter& writer, const std::map<std::string, std::string>& attributes);
+  std::string ReportStragglers();
   void HandleSkippedStep(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();

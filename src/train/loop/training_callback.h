@@ -39,6 +39,9 @@ class TrainingCallback {
   virtual void OnEvaluationEnd(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
   // `seconds` is the time for which training paused; another thread may still write the file.
   virtual void OnSave(int64_t /*step*/, double /*seconds*/) {}
+  // A rank delays the others noticeably. `summary` says which ranks have done so, and by how much;
+  // it replaces that of the last call. Called on rank 0 only, rarely.
+  virtual void OnStragglers(const std::string& /*summary*/) {}
   // The last call, unless the run fails. `finished` is true if max_number_of_steps are done and
   // every evaluation that is due has been made.
   virtual void OnTrainEnd(const RunState& /*state*/, bool /*finished*/) {}

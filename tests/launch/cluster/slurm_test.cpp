@@ -24,6 +24,7 @@ TEST(NodeList, ExpandsBracketsAndRanges) {
       {"r[1-2]n[0-1]", {"r1n0", "r1n1", "r2n0", "r2n1"}},
       {"a[1]-ib.Cluster,b", {"a1-ib.Cluster", "b"}},
       {"10.0.0.[1-2]", {"10.0.0.1", "10.0.0.2"}},
+      {"gpu_[1-2],my_node-", {"gpu_1", "gpu_2", "my_node-"}},
   };
   for (const auto& [text, nodes] : cases)
     EXPECT_THAT(ExpandNodeList("[slurm] X", text), ElementsAreArray(nodes)) << text;
@@ -46,10 +47,8 @@ TEST(NodeList, RejectsMalformedLists) {
        "bad list at character 16: got \"n[0-999][0-999]\", want at most 65536 nodes"},
       {"n[0-1]]", "bad list at character 7: got \"n[0-1]]\", want ','"},
       {"n[0-1,1]", "duplicate node: got n1 twice, want it once"},
-      {"$(id)", "bad host name: got \"$(id)\", want letters, digits, '-' and '.' only"},
-      {"-v",
-       "bad host name: got \"-v\", want labels of 1 to 63 characters that neither begin nor "
-       "end with '-'"},
+      {"$(id)", "bad host name: got \"$(id)\", want letters, digits, '-', '_' and '.' only"},
+      {"-v", "bad host name: got \"-v\", want a name that does not begin with '-'"},
   };
   for (const auto& [text, message] : cases)
     EXPECT_EQ(TextOf<ConfigError>([&text = text] { ExpandNodeList("[slurm] X", text); }),

@@ -103,10 +103,11 @@ TEST(TfConfig, AcceptsHostNamesOfAtMost253Characters) {
                 ".\" and 190 more bytes, want at most 253 characters");
 }
 
-TEST(TfConfig, AcceptsOnlyLettersDigitsDashesAndDots) {
+TEST(TfConfig, AcceptsOnlyLettersDigitsDashesUnderscoresAndDots) {
   for (int c = 0; c < 128; ++c) {
     const char character = static_cast<char>(c);
-    const bool is_good = std::isalnum(c) != 0 || character == '-' || character == '.';
+    const bool is_good =
+        std::isalnum(c) != 0 || character == '-' || character == '_' || character == '.';
     const std::string error = ErrorOf(ConfigOfWorker(std::string("a") + character + "b"));
     EXPECT_EQ(error.empty(), is_good) << c << ": " << error;
   }

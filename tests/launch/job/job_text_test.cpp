@@ -39,8 +39,8 @@ TEST(JobText, HostfileListsTheFirstHostAsLocalhost) {
 TEST(JobText, SshConfigHasEveryTaskAndHost) {
   const PrivateFolder folder;
   const std::string text = JobSshConfig(ThreeHosts(), "me", folder);
-  EXPECT_THAT(text, HasSubstr("Host task_worker-1\n  HostName h1\n  Port 2224\n"));
-  EXPECT_THAT(text, HasSubstr("Host task_ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
+  EXPECT_THAT(text, HasSubstr("Host task+worker-1\n  HostName h1\n  Port 2224\n"));
+  EXPECT_THAT(text, HasSubstr("Host task+ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
   EXPECT_THAT(text, HasSubstr("Host t1\n  HostName h1\n  Port 2222\n"));
   EXPECT_THAT(text, HasSubstr("Host t2\n  HostName fd77::2\n  Port 22\n"));
   EXPECT_THAT(text, HasSubstr("StrictHostKeyChecking yes"));
@@ -102,8 +102,9 @@ TEST(JobText, MpirunUsesTheJobsSshOnSeveralHosts) {
   options.ports = "41000-41099";
   options.exported = {"CAROLE_LOG_ALL_RANKS"};
   const auto arguments = MpirunCommand(options);
-  EXPECT_THAT(arguments, IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh",
-                                       "plm_rsh_args", "-F /tmp/c", "oob_tcp_keepalive_time"}));
+  EXPECT_THAT(arguments,
+              IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh", "plm_rsh_args",
+                            "-F /tmp/c", "oob_tcp_keepalive_time", "regx"}));
   EXPECT_THAT(arguments, IsSupersetOf({"btl_tcp_if_include", "oob_tcp_if_include", "41000-41049",
                                        "btl_tcp_port_min_v4", "41050", "50", "-x"}));
 }
@@ -136,6 +137,18 @@ TEST(JobText, RejectsBadNetworkAndPorts) {
                 HasSubstr("\x1f$(ports): bad range"))
         << ports;
   }
+}
+
+TEST(JobText, AdviceOnAKeyFitsTheProblem) {
+  const PrivateFolder folder;
+  EXPECT_THAT(
+      TextOf<DiskError>([&] { InstallPrivateKey("/nowhere/key", true, folder); }),
+      HasSubstr("/nowhere/key: cannot be found: No such file or directory; check \x1f$(ssh_key)"));
+  EXPECT_THAT(TextOf<DiskError>([&] { InstallPrivateKey("/nowhere/key", false, folder); }),
+              HasSubstr("check \x1f$(work_dir)"));
+  WritePrivateFile(folder / "empty", "");
+  EXPECT_THAT(TextOf<ConfigError>([&] { InstallPrivateKey(folder / "empty", true, folder); }),
+              HasSubstr("empty: is empty; want a private key of ssh"));
 }
 
 TEST(JobText, RestartsOnlyAfterALoss) {

@@ -1,4 +1,6 @@
 // Tests charts and the page that contains them. tests/interop opens whole pages in Chromium.
+#include "src/monitoring/report/report.h"
+
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -9,6 +11,7 @@
 #include "src/monitoring/report/chart.h"
 #include "src/monitoring/report/confusion.h"
 #include "src/monitoring/report/report_page.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::monitoring {
 namespace {
@@ -179,6 +182,18 @@ TEST(Report, ShortensLongClassNames) {
       {.step = 1, .num_classes = 2, .counts = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}}, {name, "short"});
   EXPECT_THAT(html, HasSubstr(">a-très-long-name…<title>" + name + "</title></text>"));
   EXPECT_THAT(html, HasSubstr(">short</text>"));
+}
+
+TEST(Report, ShowsTheLastSummaryOfStragglers) {
+  const TemporaryFolder folder;
+  Report report({.folder = folder.path(), .info = {.settings = {{"flags", "--a=1"}}}});
+  report.OnTrainBegin({});
+  report.OnStragglers("rank 1 has delayed");
+  report.OnStragglers("rank 2 has delayed");
+  report.OnTrainEnd({}, true);
+  const std::string page = ReadText(folder / "report.html");
+  EXPECT_THAT(page, HasSubstr("<tr><td>stragglers</td><td>rank 2 has delayed</td></tr>"));
+  EXPECT_THAT(page, Not(HasSubstr("rank 1")));
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
-// Tests that the straggler and the reason are found, from given times and from real waits.
+// Tests that the straggler and the reason are found, and when they are logged. Times are given.
 #include "src/train/loop/straggler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/support/run_ranks.h"
 
@@ -38,6 +40,8 @@ TEST(Straggler, NamesSlowInput) {
   times[2].input = 30;
   const Straggler found = FindStraggler(times);
   EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.cause, StragglerCause::kInput);
+  EXPECT_NEAR(found.delay_ms, 20, 1e-9);
   EXPECT_EQ(found.why,
             "it joins the reductions 20.0 ms late in each step; its input takes 30.0 ms per step, "
             "10.0 ms on the median rank");
@@ -74,38 +78,99 @@ TEST(Straggler, ToleratesFivePercentOfAStep) {
   EXPECT_EQ(FindStraggler(times).rank, 3);
 }
 
-// Runs 50 steps on two ranks and returns the log. Rank 1 arrives late to the reductions of the
-// steps, or to a reduction that happens between two steps.
-std::string LogOf(bool late_to_steps, bool late_between_steps) {
+TEST(Straggler, ToleratesAMillisecond) {
+  std::vector<RankTimes> times(2, {.step = 1.6, .input = 0.1, .compute = 1});
+  times[0].waited = 0.9;
+  EXPECT_EQ(FindStraggler(times).rank, -1);
+  times[0].waited = 1.1;
+  EXPECT_EQ(FindStraggler(times).rank, 1);
+}
+
+class StragglerLogTest : public ::testing::Test {
+ protected:
+  // Adds 50 steps of 0.1 s each, after which `now_` has advanced by as much.
+  std::string Add(const Straggler& found, double seconds = 5) {
+    now_ += std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+    return log_.Add(found, "rank 1 (h)", 50, seconds, now_);
+  }
+
+  const Straggler input_{
+      .rank = 1, .cause = StragglerCause::kInput, .delay_ms = 20, .why = "its input"};
+  const Straggler link_{
+      .rank = 1, .cause = StragglerCause::kLink, .delay_ms = 20, .why = "its link"};
+  StragglerLog log_;
+  StragglerLog::Clock::time_point now_;
+};
+
+TEST_F(StragglerLogTest, LogsACauseOnceWhenItHasLasted) {
+  EXPECT_EQ(Add(input_), "");
+  EXPECT_EQ(Add(input_), "rank 1 (h) slows down the other ranks: its input");
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(Add(input_), "");
+  EXPECT_EQ(Add(link_), "");
+  EXPECT_EQ(Add(link_), "rank 1 (h) slows down the other ranks: its link");
+}
+
+TEST_F(StragglerLogTest, IgnoresWhatDoesNotLast) {
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Add(i % 2 == 0 ? input_ : link_), "");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Add(i % 2 == 0 ? input_ : Straggler()), "");
+  EXPECT_EQ(Add({}), "");
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(Add(input_, 0.16), "") << "less than 10 s";
+  EXPECT_EQ(log_.Summary(), "");
+}
+
+TEST_F(StragglerLogTest, SummarizesEveryFiveMinutes) {
+  Add(input_);
+  Add(input_);
+  int num_lines = 0;
+  for (int i = 0; i < 120; ++i) num_lines += Add(input_).empty() ? 0 : 1;
+  EXPECT_EQ(num_lines, 2) << "in 10 minutes";
+  EXPECT_EQ(log_.Summary(),
+            "in 610 s of steps, rank 1 (h) has delayed the other ranks by 122.0 s (input)");
+}
+
+// Has the waits that a test sets.
+class FakeDiagnostics final : public collectives::Diagnostics {
+ public:
+  int rank() const override { return 0; }
+  void SetPhase(collectives::RankPhase /*phase*/, int64_t /*step*/) override {}
+  void SetObserver(
+      std::function<void(const collectives::CollectiveRecord&)> /*observer*/) override {}
+  double ClockOffset() override { return 0; }
+  collectives::WaitStats TakeWaitStats() override { return std::exchange(stats, {}); }
+
+  collectives::WaitStats stats;
+};
+
+// Runs 100 steps of 0.2 s on two ranks and returns the log. Rank 0 waits for rank 1, in each step
+// or once between two steps.
+std::string LogOf(double seconds_in_steps, double seconds_between_steps) {
   ::testing::internal::CaptureStderr();
   carole::testing::RunRanks(2, [&](collectives::FullCommunicator& c) {
-    c.Barrier({.what = "start"});
-    StragglerDetector watch(c, c);
-    float value[1] = {1};
-    const auto reduce = [&](bool is_late, double ms) {
-      if (is_late && c.rank() == 1)
-        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
-      c.AllReduce(std::span(value), {.what = "gradients"});
+    FakeDiagnostics diagnostics;
+    StragglerDetector watch(c, diagnostics);
+    const auto wait = [&](double seconds) {
+      if (c.rank() == 0) diagnostics.stats.waited_seconds += seconds;
     };
-    for (int step = 0; step < 50; ++step) {
-      reduce(late_to_steps, 60);
+    for (int step = 0; step < 100; ++step) {
+      wait(seconds_in_steps);
       if (step == 20) {
         const StragglerDetector::Pause pause(watch);
-        reduce(late_between_steps, 4000);
+        wait(seconds_between_steps);
       }
-      // 5 % of such long steps is more than a busy machine takes away from one of the ranks.
-      watch.AddStep({.step = late_to_steps ? 200.0 : 1000.0, .input = 1, .compute = 5}, step);
+      watch.AddStep({.step = 200, .input = 1, .compute = 5}, step);
     }
   });
   return ::testing::internal::GetCapturedStderr();
 }
 
 TEST(StragglerDetector, LogsTheRankThatSlowsDownSteps) {
-  EXPECT_THAT(LogOf(true, false), HasSubstr("rank 1 (thread host 0) slows down the other ranks"));
+  EXPECT_THAT(LogOf(0.06, 0),
+              HasSubstr("step 99: rank 1 (thread host 0) slows down the other ranks: it joins the "
+                        "reductions 60.0 ms late"));
 }
 
 TEST(StragglerDetector, IgnoresWaitsBetweenSteps) {
-  EXPECT_THAT(LogOf(false, true), ::testing::Not(HasSubstr("slows down")));
+  EXPECT_THAT(LogOf(0, 4), ::testing::Not(HasSubstr("slows down")));
 }
 
 }  // namespace
