@@ -74,8 +74,8 @@ void CheckFolderName(const fs::path& folder) {
 void WarnAboutIgnoredFiles(const fs::path& root, int64_t num_files, const std::string& example,
                            const std::vector<std::string>& empty_classes) {
   if (num_files > 0)
-    LogWarning("io.build", "{}: {} files are ignored, such as {}: want .jpg, .jpeg or .png",
-               root.string(), num_files, example);
+    LogWarning("io.build", "{}: {} files are ignored, such as {}: want {}", root.string(), num_files,
+               example, JoinTexts(kImageExtensions));
   for (const std::string& name : empty_classes)
     LogWarning("io.build", "{}/{}: no images in this folder, so it is not a class", root.string(),
                name);

@@ -445,8 +445,10 @@ TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
   for (int batch = 0; batch < 3; ++batch) EXPECT_NE(source->Next(), nullptr);
   const std::string text = TextOf<DataError>([&] { source->Next(); });
   EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
-  EXPECT_THAT(text, HasSubstr("(a GIF), want a JPEG or a PNG; this is bad record 3 of the epoch, "
-                              "\x1f$(max_bad_records)=2"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("got a GIF, want a JPEG or a PNG; convert it; this is bad record 3 of the epoch, "
+                "\x1f$(max_bad_records)=2"));
   EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
 }
 
