@@ -14,6 +14,7 @@
 #include "src/core/error.h"
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
+#include "src/core/text/escape.h"
 #include "src/core/text/join_names.h"
 
 namespace carole::io {
@@ -97,15 +98,25 @@ void CheckAllShards(const std::vector<fs::path>& shards) {
                               NameMissing(numbers, count)));
 }
 
-// Calls take(index, name) for each line INDEX:NAME, which is split at the first colon.
+// Calls take(index, name) for each line INDEX:NAME, which is split at the first colon. Editors of
+// Windows write a byte order mark before the text.
 template <typename Take>
 void ReadLabels(const fs::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
-  const std::string text = ReadAll(*OpenFile(path), kMaxLabelsBytes);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  const std::string bytes = ReadAll(*OpenFile(path), kMaxLabelsBytes);
+  if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff")) {
+    throw DataError(fmt::format(
+        "[io.datasets] {}: wrong encoding: got UTF-16, want UTF-8; convert it: iconv -f UTF-16 -t "
+        "UTF-8",
+        path.string()));
+  }
+  std::string_view text = bytes;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   int number = 0;
   for (size_t start = 0; start < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', start), text.size());
-    std::string_view line = std::string_view(text).substr(start, end - start);
+    std::string_view line = text.substr(start, end - start);
     start = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
@@ -113,7 +124,7 @@ void ReadLabels(const fs::path& path, Take&& take) {
     const auto [after, error] = std::from_chars(line.data(), line.data() + line.size(), index);
     if (error != std::errc() || index < 0 || after == line.data() + line.size() || *after != ':') {
       throw DataError(fmt::format("[io.datasets] {}: line {}: got '{}', want INDEX:NAME",
-                                  path.string(), number + 1, line.substr(0, 80)));
+                                  path.string(), number + 1, Escape(line.substr(0, 80))));
     }
     take(index, std::string_view(after + 1, line.data() + line.size()));
   }
@@ -208,7 +219,7 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
     if (seen.insert(index).second) return;
     throw DataError(fmt::format(
         "[io.datasets] {}: class {}: got two lines, the second with name '{}', want one",
-        labels.string(), index, name.substr(0, 80)));
+        labels.string(), index, Escape(name.substr(0, 80))));
   });
   if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;
   throw DataError(fmt::format(

@@ -13,6 +13,7 @@
 namespace carole::io {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -156,6 +157,26 @@ TEST(Datasets, TakesClassNamesFromLabelsFileThenTable) {
   WriteText(folder / "labels.txt", "0:a\nb\n");
   EXPECT_THAT(TextOf<DataError>([&] { ClassNames(flowers, folder.path()); }),
               HasSubstr("labels.txt: line 2: got 'b', want INDEX:NAME"));
+}
+
+TEST(Datasets, ReadsLabelsOfWindowsEditors) {
+  const TemporaryFolder folder;
+  const DatasetEntry& dataset = FindDataset("folder");
+  WriteText(folder / "labels.txt",
+            "\xef\xbb\xbf"
+            "0:a\r\n1:b\r\n");
+  EXPECT_THAT(ClassNames(dataset, folder.path()), ElementsAre("a", "b"));
+  const auto error = [&](const std::string& text) {
+    WriteText(folder / "labels.txt", text);
+    return TextOf<DataError>([&] { NumClasses(dataset, folder.path()); });
+  };
+  EXPECT_THAT(error(std::string("\xff\xfe"
+                                "0\0:\0a\0",
+                                8)),
+              HasSubstr("labels.txt: wrong encoding: got UTF-16, want UTF-8; convert it: iconv"));
+  EXPECT_THAT(error("0:a\n\xe2\x80\x8b"
+                    "1:b\n"),
+              AllOf(HasSubstr("line 2: got '"), HasSubstr("200b")));
 }
 
 TEST(Datasets, KnowsClassNamesOfImagenetWithoutAFile) {
