@@ -174,9 +174,11 @@ const DatasetEntry& FindDataset(std::string_view name);
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split);
 
 // Returns the shards of a split, sorted by name. dataset_dir is a folder, or a comma-separated list
-// of folders, shards and glob patterns. Only files that match the split's pattern are returned.
-// Throws DataError if a folder is missing, if nothing matches, or if shards of a `-of-N` set are
-// missing or occur twice.
+// of folders, shards and glob patterns. Of a folder, the files that match the split's pattern are
+// returned. A file that the list names is returned whatever its name is, unless the name states
+// another split ("mydata_val.tfrecord"); of the matches of a glob pattern, those that have the name
+// of records. Throws DataError if a folder is missing, if nothing is found, or if shards of a
+// `-of-N` set are missing or occur twice.
 std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
                                               const std::filesystem::path& dataset_dir);
 
