@@ -68,8 +68,11 @@ class ShardChecker {
 
   ShardReport Run() {
     while (Step()) ++index_;
-    if (index_ == 0 && report_.num_bad == 0)
-      report_.AddBad(0, fmt::format("[io.tfrecord] {}: the file is empty", source_->name()));
+    // Only a file of 0 bytes is bad: it may come from a failed copy.
+    if (source_->size() == uint64_t{0})
+      report_.AddBad(0, fmt::format("[io.tfrecord] {}: the file is empty; re-copy the shard, or "
+                                    "train with {}, which takes it as a shard without records",
+                                    source_->name(), Option("max_bad_records", "1")));
     return std::move(report_);
   }
 
