@@ -90,8 +90,9 @@ void BuildImagenet(const BuildOptions& options);
 // Builds TF-Slim's flowers from raw_dir/flower_photos/CLASS/*.jpg, with TF-Slim's split and 5 + 5
 // shards.
 void BuildFlowers(const BuildOptions& options);
-// Builds a data set of the user's photos from raw_dir/CLASS/*.{jpg,jpeg,png}. Labels count from 0
-// in the order of the names. The same fraction of each class is used for validation.
+// Builds a data set of the user's photos from raw_dir/CLASS, also of those in deeper folders.
+// Labels count from 0 in the order of the names. The same fraction of each class is used for
+// validation, unless there are raw_dir/train/CLASS and raw_dir/val/CLASS (class_folders.h).
 void BuildFolder(const BuildOptions& options);
 // Builds generated JPEGs with ImageNet's features and labels 1 to num_classes. raw_dir is not used.
 void BuildSynthetic(const BuildOptions& options);
