@@ -84,8 +84,9 @@ void BuildMnist(const BuildOptions& options);
 std::vector<std::filesystem::path> FindRawMnist(const DatasetEntry& dataset,
                                                 const std::filesystem::path& raw_dir);
 // Builds ImageNet from ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and bounding boxes, in 1024
-// + 128 shards with TF-Slim's features, order and numbering. The archives are read in place. One of
-// them may be missing. Errors name archive, image and byte offset.
+// + 128 shards with TF-Slim's features, order and numbering. The archives are read in place.
+// Folders of their images (train/SYNSET and val, or val/SYNSET) give the same records. One split
+// may be missing. Errors name archive, image and byte offset.
 void BuildImagenet(const BuildOptions& options);
 // Builds TF-Slim's flowers from raw_dir/flower_photos/CLASS/*.jpg, with TF-Slim's split and 5 + 5
 // shards.

@@ -7,6 +7,7 @@
 #include "io/datasets/build.h"
 #include "io/datasets/class_folders.h"
 #include "io/datasets/image_example.h"
+#include "io/datasets/imagenet/imagenet_lists.h"
 #include "io/datasets/python_random.h"
 #include "io/records/shard_writer.h"
 #include "src/core/divide_up.h"
@@ -134,6 +135,11 @@ void BuildFolder(const BuildOptions& options) {
     return DefaultShards(static_cast<int64_t>(images.size()));
   };
   const SplitFolders photos = ListSplitFolders(options.raw_dir);
+  if (std::ranges::all_of(photos.train.classes,
+                          [](const std::string& name) { return ImagenetLabel(name) > 0; })) {
+    LogInfo("io.build", "{}: the classes are synsets of ImageNet; {} would keep its labels",
+            options.raw_dir.string(), Option("dataset_name", "imagenet"));
+  }
   const uint32_t seed = options.seed.value_or(0);
   const Split split = photos.validation
                           ? ShuffleSplits(photos.train.images, photos.validation->images, seed)
