@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "io/datasets/image_example.h"
 #include "io/image/image.h"
 #include "io/records/shard_writer.h"
 #include "src/core/divide_up.h"
@@ -12,6 +11,7 @@
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
 #include "src/core/hash.h"
+#include "src/core/log.h"
 
 namespace carole::io {
 namespace {
@@ -74,6 +74,12 @@ void WriteLabels(const BuildOptions& options, std::span<const std::string> names
 void WriteLabels(const BuildOptions& options) {
   const auto& names = options.dataset->class_names;
   WriteLabels(options, std::vector<std::string>(names.begin(), names.end()));
+}
+
+void OrientationCount::Log(std::string_view split, std::string_view remark) const {
+  if (count_ > 0)
+    LogWarning("io.build", "{}: {} images are not upright by their EXIF data: {}", split,
+               count_.load(), remark);
 }
 
 int64_t NumToBuild(const BuildOptions& options, int64_t count) {

@@ -1,12 +1,15 @@
 // Functions that the builders of the data sets share.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/datasets/datasets.h"
+#include "io/datasets/image_example.h"
 
 namespace carole::io {
 
@@ -32,6 +35,19 @@ void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std
 // Writes labels.txt with lines INDEX:NAME. The second form takes the names from kDatasets.
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names);
 void WriteLabels(const BuildOptions& options);
+
+// Counts the images of a split whose EXIF data say that they are not upright. Thread-safe.
+class OrientationCount {
+ public:
+  void Add(const CheckedImage& image) {
+    if (image.orientation != 1) ++count_;
+  }
+  // Logs the number, if there are any. `remark`: what happens to them.
+  void Log(std::string_view split, std::string_view remark) const;
+
+ private:
+  std::atomic<int64_t> count_{0};
+};
 
 // Returns how many of `count` images are built: at most max_images, or all if that is 0.
 int64_t NumToBuild(const BuildOptions& options, int64_t count);

@@ -33,9 +33,11 @@ struct BuildOptions {
   std::optional<int> validation_shards = std::nullopt;
   std::filesystem::path bounding_boxes;  // imagenet; empty: is searched in raw_dir
   double validation_fraction = 0.1;      // folder: this fraction of each class
-  int64_t num_images = 1000;             // synthetic: training images; plus 10 % for validation
-  int num_classes = 10;                  // synthetic
-  int image_width = 500;                 // synthetic; the height is 3/4 of it
+  // folder and flowers: turns images upright as their EXIF data say.
+  bool apply_exif_orientation = false;
+  int64_t num_images = 1000;  // synthetic: training images; plus 10 % for validation
+  int num_classes = 10;       // synthetic
+  int image_width = 500;      // synthetic; the height is 3/4 of it
   // Called from time to time on the calling thread; `total` is known from the start.
   std::function<void(std::string_view split, int64_t done, int64_t total)> progress = {};
 

@@ -243,6 +243,7 @@ void BuildSplit(const BuildOptions& options, const std::string& split, const Raw
   std::iota(order.begin(), order.end(), 0u);
   PythonRandom(seed).Shuffle(order);
   order.resize(static_cast<size_t>(NumToBuild(options, static_cast<int64_t>(order.size()))));
+  OrientationCount orientations;
   WriteShards(
       {.folder = options.output_dir,
        .stem = split + "-",
@@ -254,13 +255,16 @@ void BuildSplit(const BuildOptions& options, const std::string& split, const Raw
       [&](int64_t i) {
         const RawImage& image = raw.images[order[static_cast<size_t>(i)]];
         const Synset& synset = ImagenetSynsets()[image.label - 1];
-        return ImagenetExample(CheckImage(ReadImage(raw, image), true, Locate(raw, image)),
-                               {.label = image.label,
-                                .synset = synset.id,
-                                .text = synset.text,
-                                .filename = image.name,
-                                .boxes = boxes.Find(image.name)});
+        const CheckedImage checked =
+            CheckImage(ReadImage(raw, image), {.only_jpeg = true}, Locate(raw, image));
+        orientations.Add(checked);
+        return ImagenetExample(checked, {.label = image.label,
+                                         .synset = synset.id,
+                                         .text = synset.text,
+                                         .filename = image.name,
+                                         .boxes = boxes.Find(image.name)});
       });
+  orientations.Log(split, "training ignores that, as TensorFlow does");
 }
 
 // Loads options.bounding_boxes, or the first known file in raw_dir.

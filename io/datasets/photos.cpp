@@ -91,23 +91,32 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
                                ModificationTime(photo.path)),
                    hash);
   num_shards = static_cast<int>(std::min<int64_t>(num_shards, count));
+  OrientationCount orientations;
   WriteShards(
       {.folder = options.output_dir,
        .stem = fmt::format("{}{}", stem, split == "train" ? "train" : "validation") +
                (stem.empty() ? "-" : "_"),
        .suffix = ".tfrecord",
        .starts = EvenStarts(count, num_shards),
-       .build_description =
-           fmt::format("{} {}: first {} of {} images {:016x}, {} shards", options.dataset->name,
-                       split, count, photos.size(), hash, num_shards),
+       .build_description = fmt::format(
+           "{} {}: first {} of {} images {:016x}, {} shards{}", options.dataset->name, split, count,
+           photos.size(), hash, num_shards, options.apply_exif_orientation ? ", upright" : ""),
        .max_bad = options.max_bad_records,
        .threads = options.threads,
        .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
       [&](int64_t i) {
         const ClassImage& photo = photos[static_cast<size_t>(i)];
         std::string bytes = ReadAll(*OpenFile(photo.path), kMaxImageFileBytes);
-        return PhotoExample(CheckImage(std::move(bytes), false, photo.path.string()), photo.label);
+        const CheckedImage image =
+            CheckImage(std::move(bytes), {.apply_exif_orientation = options.apply_exif_orientation},
+                       photo.path.string());
+        orientations.Add(image);
+        return PhotoExample(image, photo.label);
       });
+  orientations.Log(split, options.apply_exif_orientation
+                              ? "they were turned"
+                              : "training ignores that, as TensorFlow does; " +
+                                    Option("apply_exif_orientation") + " turns them");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ struct Fingerprint {
 struct CheckedRecord {
   GoodRecord record;
   Fingerprint fingerprint;
-  int64_t label = 0;
+  CheckedExample example;
 };
 
 struct BadRecord {
@@ -97,11 +97,12 @@ class ShardChecker {
 
   void Check(std::string_view record) {
     try {
-      const int64_t label = CheckExample(record, options_.dataset, options_.num_classes, &image_);
+      const CheckedExample example =
+          CheckExample(record, options_.dataset, options_.num_classes, &image_);
       report_.good.push_back(
           {.record = {.offset = offset_, .length = record.size(), .index = index_},
            .fingerprint = {Fnv1a64(record), MaskedCrc32c(record), record.size()},
-           .label = label});
+           .example = example});
     } catch (const DataError& error) {
       report_.AddBad(index_,
                      WithLocation(RecordLocation(source_->name(), index_, offset_), error.what()));
@@ -221,7 +222,8 @@ VerifyReport MergeReports(const std::vector<fs::path>& names, std::vector<ShardR
     good.reserve(shard.good.size());
     for (const CheckedRecord& record : shard.good) {
       good.push_back(record.record);
-      ++report.class_counts[record.label];
+      ++report.class_counts[record.example.label];
+      report.num_turned += record.example.is_turned ? 1 : 0;
     }
   }
   return report;

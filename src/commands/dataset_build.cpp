@@ -61,6 +61,10 @@ struct BuildFlags {
         "Seed of shuffling and drawing; if it is not given, imagenet uses 12345, others 0.",
         kBasic);
     line.AddNonNegative("num_threads", options.threads, "Threads; 0: one per core.", kBasic);
+    line.Add("apply_exif_orientation", options.apply_exif_orientation,
+             "Turn photos upright as their EXIF data say; they are encoded again (JPEG, quality "
+             "100). TensorFlow and training ignore the EXIF data. For folder and flowers.",
+             kBasic);
     line.Group("Data set imagenet");
     line.AddPath("bounding_boxes", bounding_boxes,
                  "Bounding boxes as a tar file of XML or as CSV; empty: looked for in --raw_dir.",
@@ -85,6 +89,11 @@ struct BuildFlags {
     if (!raw_dir.empty() && !std::filesystem::exists(raw_dir, error) && !error)
       throw DataError(
           fmt::format("[flags] --raw_dir={}: does not exist; correct the path", raw_dir));
+    if (options.apply_exif_orientation && name != "folder" && name != "flowers")
+      throw UsageError(
+          fmt::format("[flags] --apply_exif_orientation: not for this data set: got {}, want "
+                      "--dataset_name=folder or flowers",
+                      name));
     options.raw_dir = raw_dir;
     options.output_dir = dataset_dir;
     options.bounding_boxes = bounding_boxes;

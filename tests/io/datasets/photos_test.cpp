@@ -10,6 +10,7 @@
 #include "io/datasets/verify.h"
 #include "io/image/jpeg_encode.h"
 #include "tests/io/damage.h"
+#include "tests/io/image/exif_bytes.h"
 #include "tests/support/test_data.h"
 
 namespace carole::io {
@@ -148,6 +149,37 @@ TEST(BuildFolder, DoesNotMistakeClassesForSplits) {
   const SplitFolders kaggle = ListSplitFolders(folder / "kaggle");
   EXPECT_THAT(kaggle.train.classes, ElementsAre("cats", "dogs"));
   EXPECT_FALSE(kaggle.validation);
+}
+
+TEST(BuildFolder, CountsAndTurnsImagesThatAreNotUpright) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "raw/cats");
+  for (int i = 0; i < 3; ++i) {
+    const Image image = Draw({.height = 16, .width = 24, .number = static_cast<uint64_t>(i)}).image;
+    WriteText(folder / fmt::format("raw/cats/{}.jpg", i),
+              WithOrientation(EncodeJpeg(image.view(), 90), i == 0 ? 1 : 6));
+  }
+  BuildOptions options{.dataset = &FindDataset("folder"),
+                       .raw_dir = folder / "raw",
+                       .output_dir = folder / "out",
+                       .validation_fraction = 0};
+  BuildFolder(options);
+  EXPECT_EQ(VerifySplit("folder", "train", options.output_dir).num_turned, 2);
+  options.apply_exif_orientation = true;
+  EXPECT_THAT(TextOf<UsageError>([&] { BuildFolder(options); }), HasSubstr("of another build"));
+  options.output_dir = folder / "turned";
+  BuildFolder(options);
+  const VerifyReport report = VerifySplit("folder", "train", options.output_dir);
+  EXPECT_EQ(report.num_turned, 0);
+  std::multiset<int64_t> heights;
+  const auto source = OpenRecords(report.shards[0]);
+  TfRecordReader reader(*source);
+  while (const auto record = reader.Next()) {
+    FeatureQuery height[] = {{"image/height"}};
+    FindFeatures(*record, height);
+    heights.insert(SingleInt64(height[0]).value());
+  }
+  EXPECT_THAT(heights, ElementsAre(16, 24, 24));
 }
 
 TEST(BuildFolder, LosesNoClass) {
