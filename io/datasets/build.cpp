@@ -44,24 +44,31 @@ void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std
   }
 }
 
-void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits) {
+std::vector<BuiltSplit> WriteImages(const BuildOptions& options,
+                                    const std::vector<RawImages>& splits) {
   std::vector<ShardPlan> plans;
   for (const RawImages& images : splits) plans.push_back(MakePlan(options, images));
   for (const ShardPlan& plan : plans) CheckShards(plan);
+  std::vector<BuiltSplit> built;
   for (size_t split = 0; split < splits.size(); ++split) {
     const RawImages& images = splits[split];
     const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
     const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
-    WriteShards(plans[split], [&](int64_t i) {
+    const auto label_of = [&](int64_t i) -> int64_t {
+      return static_cast<uint8_t>(images.labels[static_cast<size_t>(i)]);
+    };
+    const auto left_out = WriteShards(plans[split], [&](int64_t i) {
       const auto index = static_cast<size_t>(i);
       const ImageView image{.pixels = pixels + index * bytes,
                             .height = images.height,
                             .width = images.width,
                             .channels = images.channels};
       return PhotoExample({.bytes = EncodePng(image), .height = image.height, .width = image.width},
-                          static_cast<uint8_t>(images.labels[index]));
+                          label_of(i));
     });
+    built.push_back(CountClasses(images.split, plans[split].starts.back(), left_out, label_of));
   }
+  return built;
 }
 
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names) {

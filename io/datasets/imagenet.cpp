@@ -235,8 +235,8 @@ std::string ReadImage(const RawSplit& raw, const RawImage& image) {
   return bytes;
 }
 
-void BuildSplit(const BuildOptions& options, const std::string& split, const RawSplit& raw,
-                const BoundingBoxes& boxes, int num_shards) {
+BuiltSplit BuildSplit(const BuildOptions& options, const std::string& split, const RawSplit& raw,
+                      const BoundingBoxes& boxes, int num_shards) {
   const uint32_t seed = options.seed.value_or(kTfSlimSeed);
   const std::string build_description = DescribeBuild(split, raw, boxes, seed, num_shards);
   std::vector<uint32_t> order(raw.images.size());
@@ -244,7 +244,7 @@ void BuildSplit(const BuildOptions& options, const std::string& split, const Raw
   PythonRandom(seed).Shuffle(order);
   order.resize(static_cast<size_t>(NumToBuild(options, static_cast<int64_t>(order.size()))));
   OrientationCount orientations;
-  WriteShards(
+  const auto left_out = WriteShards(
       {.folder = options.output_dir,
        .stem = split + "-",
        .starts = ShardStarts(static_cast<int64_t>(order.size()), num_shards),
@@ -265,6 +265,8 @@ void BuildSplit(const BuildOptions& options, const std::string& split, const Raw
                                          .boxes = boxes.Find(image.name)});
       });
   orientations.Log(split, "training ignores that, as TensorFlow does");
+  return CountClasses(split, static_cast<int64_t>(order.size()), left_out,
+                      [&](int64_t i) { return raw.images[order[static_cast<size_t>(i)]].label; });
 }
 
 // Loads options.bounding_boxes, or the first known file in raw_dir.
@@ -313,7 +315,7 @@ std::optional<RawSplit> FindRawSplit(const fs::path& archive, const fs::path& fo
 
 }  // namespace
 
-void BuildImagenet(const BuildOptions& options) {
+std::vector<BuiltSplit> BuildImagenet(const BuildOptions& options) {
   const fs::path train = options.raw_dir / "ILSVRC2012_img_train.tar";
   const fs::path validation = options.raw_dir / "ILSVRC2012_img_val.tar";
   const fs::path train_folder = FindFolder(options.raw_dir, {"train"});
@@ -326,19 +328,23 @@ void BuildImagenet(const BuildOptions& options) {
         validation.filename().string()));
   }
   const BoundingBoxes boxes = LoadBoxes(options);
+  std::vector<BuiltSplit> built;
   if (const auto raw =
           FindRawSplit(validation, validation_folder, IndexValidation, ListValidationFolder)) {
-    BuildSplit(options, "validation", *raw, boxes, options.validation_shards.value_or(128));
+    built.push_back(
+        BuildSplit(options, "validation", *raw, boxes, options.validation_shards.value_or(128)));
   } else {
     LogWarning(kTag, "{}: not found; only the train split is built", validation.string());
   }
   const auto index_train = [&](const Source& source) { return IndexTrain(options, source); };
   if (const auto raw = FindRawSplit(train, train_folder, index_train, ListSynsetFolders)) {
-    BuildSplit(options, "train", *raw, boxes, options.train_shards.value_or(1024));
+    built.insert(built.begin(),
+                 BuildSplit(options, "train", *raw, boxes, options.train_shards.value_or(1024)));
   } else {
     LogWarning(kTag, "{}: not found; only the validation split is built", train.string());
   }
   WriteLabels(options, ImagenetClassNames());
+  return built;
 }
 
 }  // namespace carole::io

@@ -81,10 +81,10 @@ std::vector<int64_t> EvenStarts(int64_t count, int num_shards) {
   return starts;
 }
 
-void BuildSplit(const BuildOptions& options, std::string_view stem, const std::string& split,
-                const std::vector<ClassImage>& photos, int num_shards) {
+BuiltSplit BuildSplit(const BuildOptions& options, std::string_view stem, const std::string& split,
+                      const std::vector<ClassImage>& photos, int num_shards) {
   const int64_t count = NumToBuild(options, static_cast<int64_t>(photos.size()));
-  if (count == 0) return;
+  if (count == 0) return {.name = split};
   uint64_t hash = kFnvOffset;
   for (const ClassImage& photo : photos)
     hash = Fnv1a64(fmt::format("{} {} {} {}\n", photo.name, photo.label, fs::file_size(photo.path),
@@ -92,7 +92,7 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
                    hash);
   num_shards = static_cast<int>(std::min<int64_t>(num_shards, count));
   OrientationCount orientations;
-  WriteShards(
+  const auto left_out = WriteShards(
       {.folder = options.output_dir,
        .stem = fmt::format("{}{}", stem, split == "train" ? "train" : "validation") +
                (stem.empty() ? "-" : "_"),
@@ -117,11 +117,13 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
                               ? "they were turned"
                               : "training ignores that, as TensorFlow does; " +
                                     Option("apply_exif_orientation") + " turns them");
+  return CountClasses(split, count, left_out,
+                      [&](int64_t i) { return photos[static_cast<size_t>(i)].label; });
 }
 
 }  // namespace
 
-void BuildFlowers(const BuildOptions& options) {
+std::vector<BuiltSplit> BuildFlowers(const BuildOptions& options) {
   constexpr int kShards = 5;
   const fs::path inner = options.raw_dir / "flower_photos";
   const ClassFolders photos = ListClassFolders(fs::exists(inner) ? inner : options.raw_dir);
@@ -133,13 +135,16 @@ void BuildFlowers(const BuildOptions& options) {
                     Option("dataset_name", "folder")));
   }
   const Split split = SplitAsTfSlim(photos, options.seed.value_or(0));
-  BuildSplit(options, "flowers_", "train", split.train, options.train_shards.value_or(kShards));
-  BuildSplit(options, "flowers_", "validation", split.validation,
-             options.validation_shards.value_or(kShards));
+  std::vector<BuiltSplit> built;
+  built.push_back(BuildSplit(options, "flowers_", "train", split.train,
+                             options.train_shards.value_or(kShards)));
+  built.push_back(BuildSplit(options, "flowers_", "validation", split.validation,
+                             options.validation_shards.value_or(kShards)));
   WriteLabels(options, photos.classes);
+  return built;
 }
 
-void BuildFolder(const BuildOptions& options) {
+std::vector<BuiltSplit> BuildFolder(const BuildOptions& options) {
   const auto shards_for = [](const std::vector<ClassImage>& images) {
     return DefaultShards(static_cast<int64_t>(images.size()));
   };
@@ -156,11 +161,13 @@ void BuildFolder(const BuildOptions& options) {
   if (split.validation.empty()) {
     LogWarning("io.build", "{}: too few images for a validation split", options.raw_dir.string());
   }
-  BuildSplit(options, "", "train", split.train,
-             options.train_shards.value_or(shards_for(split.train)));
-  BuildSplit(options, "", "validation", split.validation,
-             options.validation_shards.value_or(shards_for(split.validation)));
+  std::vector<BuiltSplit> built;
+  built.push_back(BuildSplit(options, "", "train", split.train,
+                             options.train_shards.value_or(shards_for(split.train))));
+  built.push_back(BuildSplit(options, "", "validation", split.validation,
+                             options.validation_shards.value_or(shards_for(split.validation))));
   WriteLabels(options, photos.train.classes);
+  return built;
 }
 
 }  // namespace carole::io

@@ -72,8 +72,8 @@ void AddDatasetFlags(CommandLine& line, DataConfig& config, DatasetDir dataset_d
   line.Add("dataset_split_name", pipeline.split, "Split to read, such as train or validation.",
            HelpLevel::kBasic);
   line.AddPath("dataset_dir,data_dir", pipeline.dataset_dir,
-               "Folder of the TFRecords, or a comma list of folders, files and globs; files of any "
-               "name are read if the list names them; for MNIST also a folder of the raw files.",
+               "Folder of the TFRecords, or a comma list of folders, files and globs. Files in the "
+               "list may have any name. For MNIST it may be a folder of the raw files.",
                HelpLevel::kBasic);
   if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
   AddPixelFlags(line, config);
