@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "io/datasets/image_example.h"
 #include "io/image/image.h"
 #include "io/records/shard_writer.h"
 #include "src/core/divide_up.h"
@@ -12,6 +11,7 @@
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
 #include "src/core/hash.h"
+#include "src/core/log.h"
 
 namespace carole::io {
 namespace {
@@ -44,24 +44,31 @@ void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std
   }
 }
 
-void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits) {
+std::vector<BuiltSplit> WriteImages(const BuildOptions& options,
+                                    const std::vector<RawImages>& splits) {
   std::vector<ShardPlan> plans;
   for (const RawImages& images : splits) plans.push_back(MakePlan(options, images));
   for (const ShardPlan& plan : plans) CheckShards(plan);
+  std::vector<BuiltSplit> built;
   for (size_t split = 0; split < splits.size(); ++split) {
     const RawImages& images = splits[split];
     const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
     const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
-    WriteShards(plans[split], [&](int64_t i) {
+    const auto label_of = [&](int64_t i) -> int64_t {
+      return static_cast<uint8_t>(images.labels[static_cast<size_t>(i)]);
+    };
+    const auto left_out = WriteShards(plans[split], [&](int64_t i) {
       const auto index = static_cast<size_t>(i);
       const ImageView image{.pixels = pixels + index * bytes,
                             .height = images.height,
                             .width = images.width,
                             .channels = images.channels};
       return PhotoExample({.bytes = EncodePng(image), .height = image.height, .width = image.width},
-                          static_cast<uint8_t>(images.labels[index]));
+                          label_of(i));
     });
+    built.push_back(CountClasses(images.split, plans[split].starts.back(), left_out, label_of));
   }
+  return built;
 }
 
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names) {
@@ -74,6 +81,12 @@ void WriteLabels(const BuildOptions& options, std::span<const std::string> names
 void WriteLabels(const BuildOptions& options) {
   const auto& names = options.dataset->class_names;
   WriteLabels(options, std::vector<std::string>(names.begin(), names.end()));
+}
+
+void OrientationCount::Log(std::string_view split, std::string_view remark) const {
+  if (count_ > 0)
+    LogWarning("io.build", "{}: {} images are not upright by their EXIF data: {}", split,
+               count_.load(), remark);
 }
 
 int64_t NumToBuild(const BuildOptions& options, int64_t count) {

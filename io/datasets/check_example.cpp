@@ -4,6 +4,7 @@
 #include <array>
 
 #include "io/datasets/verify.h"
+#include "io/image/exif.h"
 #include "io/image/image.h"
 #include "io/records/boxes.h"
 #include "io/records/example.h"
@@ -32,8 +33,8 @@ void CheckSize(const FeatureQuery& query, int size) {
 
 }  // namespace
 
-int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int num_classes,
-                     Image* image) {
+CheckedExample CheckExample(std::string_view example, const DatasetEntry* dataset, int num_classes,
+                            Image* image) {
   enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kBoxLabel, kNumKeys };
   std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
                                                {"image/format"},
@@ -51,11 +52,11 @@ int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int 
   }
   CheckBoxes(example, found[kBoxLabel]);
   const int channels = dataset != nullptr ? dataset->channels : 3;
-  if (FindRawPixels(stored, RawPixelsOf(dataset), channels)) return *label;
+  if (FindRawPixels(stored, RawPixelsOf(dataset), channels)) return {.label = *label};
   DecodeImage(stored.encoded, channels, image, true);
   CheckSize(found[kHeight], image->height);
   CheckSize(found[kWidth], image->width);
-  return *label;
+  return {.label = *label, .is_turned = ExifOrientation(stored.encoded) != 1};
 }
 
 }  // namespace carole::io

@@ -41,7 +41,7 @@ RawImages ToRaw(std::string_view name, const RawSplit& split) {
 
 }  // namespace
 
-void BuildCifar10(const BuildOptions& options) {
+std::vector<BuiltSplit> BuildCifar10(const BuildOptions& options) {
   const std::filesystem::path inner = options.raw_dir / "cifar-10-batches-bin";
   const std::filesystem::path& folder = std::filesystem::exists(inner) ? inner : options.raw_dir;
   if (!std::filesystem::exists(folder / "data_batch_1.bin")) {
@@ -54,8 +54,9 @@ void BuildCifar10(const BuildOptions& options) {
                                    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                     "data_batch_4.bin", "data_batch_5.bin"});
   const RawSplit test = ReadSplit(*options.dataset, folder, {"test_batch.bin"});
-  WriteImages(options, {ToRaw("train", train), ToRaw("test", test)});
+  const auto built = WriteImages(options, {ToRaw("train", train), ToRaw("test", test)});
   WriteLabels(options);
+  return built;
 }
 
 }  // namespace carole::io

@@ -5,7 +5,10 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <initializer_list>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "src/core/error.h"
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
+#include "src/core/text/escape.h"
 #include "src/core/text/join_names.h"
 
 namespace carole::io {
@@ -21,22 +25,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folders and shards that dataset_dir names; FindShards() describes its syntax.
-std::vector<fs::path> ExpandDatasetDir(const fs::path& dataset_dir) {
+constexpr std::string_view kLabelsFile = "labels.txt";
+
+// A folder or file that dataset_dir names.
+struct NamedPath {
+  fs::path path;
+  bool is_match = false;  // of a glob pattern
+};
+
+// Returns what dataset_dir names; FindShards() describes its syntax.
+std::vector<NamedPath> ExpandDatasetDir(const fs::path& dataset_dir) {
   std::error_code error;
-  if (fs::exists(dataset_dir, error)) return {dataset_dir};
+  if (fs::exists(dataset_dir, error)) return {{dataset_dir}};
   const std::string names = dataset_dir.string();
-  glob_t found{};
+  std::vector<NamedPath> paths;
   for (size_t start = 0; start <= names.size();) {
     const size_t end = std::min(names.find(',', start), names.size());
     const std::string name = names.substr(start, end - start);
-    // GLOB_NOCHECK keeps a pattern that matches nothing, so that the error message can name it.
-    if (!name.empty())
-      glob(name.c_str(), GLOB_NOCHECK | (found.gl_pathc > 0 ? GLOB_APPEND : 0), nullptr, &found);
     start = end + 1;
+    if (name.empty()) continue;
+    // GLOB_NOCHECK keeps a pattern that matches nothing, so that the error message can name it.
+    glob_t found{};
+    glob(name.c_str(), GLOB_NOCHECK, nullptr, &found);
+    for (size_t i = 0; i < found.gl_pathc; ++i)
+      paths.push_back({.path = found.gl_pathv[i], .is_match = name != found.gl_pathv[i]});
+    globfree(&found);
   }
-  std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  globfree(&found);
   return paths;
 }
 
@@ -44,12 +58,140 @@ std::vector<fs::path> ExpandDatasetDir(const fs::path& dataset_dir) {
 // should be.
 fs::path FindLabels(const fs::path& dataset_dir) {
   std::error_code error;
-  for (const fs::path& path : ExpandDatasetDir(dataset_dir)) {
-    const fs::path folder = fs::is_regular_file(path, error) ? path.parent_path() : path;
-    if (fs::exists(folder / "labels.txt", error)) return folder / "labels.txt";
+  fs::path first;
+  for (const NamedPath& named : ExpandDatasetDir(dataset_dir)) {
+    const fs::path folder =
+        fs::is_regular_file(named.path, error) ? named.path.parent_path() : named.path;
+    if (fs::exists(folder / kLabelsFile, error)) return folder / kLabelsFile;
+    if (first.empty()) first = folder / kLabelsFile;
   }
-  return dataset_dir / "labels.txt";
+  return first.empty() ? dataset_dir / kLabelsFile : first;
 }
+
+bool Matches(const SplitEntry& split, const std::string& name) {
+  return fnmatch(std::string(split.pattern).c_str(), name.c_str(), FNM_PERIOD) == 0;
+}
+
+// Returns the split that a file name states by a pattern of the data set, or else by a word such as
+// "train" or "val"; nullptr if it states none or two.
+const SplitEntry* SplitOfFile(const DatasetEntry& dataset, std::string name) {
+  for (const SplitEntry& split : dataset.splits) {
+    if (Matches(split, name)) return &split;
+  }
+  std::ranges::transform(name, name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::isalpha(c) != 0 ? std::tolower(c) : ' ');
+  });
+  const auto has_one_of = [text = " " + name + " "](std::initializer_list<std::string_view> words) {
+    return std::ranges::any_of(words, [&](std::string_view word) {
+      return text.find(fmt::format(" {} ", word)) != std::string::npos;
+    });
+  };
+  const bool is_train = has_one_of({"train", "training"});
+  const bool is_other =
+      has_one_of({"val", "valid", "validation", "eval", "dev", "test", "testing"});
+  if (is_train == is_other) return nullptr;
+  return &dataset.splits[is_train ? 0 : 1];
+}
+
+bool HasRecordsName(const std::string& name) {
+  return ShardName::Parse(name) || name.find("record") != std::string::npos ||
+         name.find("tfrec") != std::string::npos;
+}
+
+// Collects the shards of a split.
+class ShardFinder {
+ public:
+  ShardFinder(const DatasetEntry& dataset, const SplitEntry& split)
+      : dataset_(dataset), split_(split) {}
+
+  void TakeFolder(const fs::directory_iterator& files) {
+    for (const auto& file : files) {
+      if (!Matches(split_, file.path().filename().string())) {
+        LeaveOut(file.path());
+      } else {
+        Take(file.path());
+      }
+    }
+  }
+
+  // Takes a file that the user named, whatever its name is, unless it belongs to another split.
+  void TakeNamed(const NamedPath& named) {
+    const std::string name = named.path.filename().string();
+    const SplitEntry* stated = SplitOfFile(dataset_, name);
+    const bool is_other = (stated != nullptr && stated != &split_) || name == kLabelsFile ||
+                          (named.is_match && stated == nullptr && !HasRecordsName(name));
+    if (is_other) {
+      LeaveOut(named.path);
+    } else {
+      Take(named.path);
+    }
+  }
+
+  // Returns the shards, sorted by name. Throws DataError if there are none.
+  std::vector<fs::path> Finish(const fs::path& dataset_dir) {
+    if (shards_.empty()) {
+      throw DataError(fmt::format("[io.datasets] {} {}: no file matches {}: got {}; {}",
+                                  Option("dataset_dir"), dataset_dir.string(), split_.pattern,
+                                  DescribeLeftOut(), Advice()));
+    }
+    // All ranks number the records in this order, so it must depend only on the names.
+    std::ranges::sort(shards_, {}, [](const fs::path& p) { return std::pair(p.filename(), p); });
+    return std::move(shards_);
+  }
+
+ private:
+  void Take(const fs::path& path) {
+    if (fs::is_regular_file(path) &&
+        known_.insert(fs::canonical(fs::absolute(path).parent_path()) / path.filename()).second)
+      shards_.push_back(path);
+  }
+
+  void LeaveOut(const fs::path& path) {
+    const std::string name = path.filename().string();
+    if (name.starts_with('.')) return;
+    std::error_code error;
+    const bool is_folder = fs::is_directory(path, error);
+    (is_folder ? folders_ : HasRecordsName(name) ? records_ : others_).push_back(path);
+  }
+
+  std::string DescribeLeftOut() const {
+    constexpr size_t kMaxNamed = 3;
+    std::vector<std::string> names;
+    for (const auto* paths : {&records_, &others_, &folders_}) {
+      for (const fs::path& path : *paths)
+        names.push_back(path.filename().string() + (paths == &folders_ ? "/" : ""));
+      std::ranges::sort(names);
+      if (!names.empty()) return JoinFirst(names, kMaxNamed);
+    }
+    return "no files";
+  }
+
+  std::string Advice() const {
+    const SplitEntry* stated = nullptr;
+    const fs::path* example = nullptr;
+    for (const fs::path& path : records_) {
+      const SplitEntry* split = SplitOfFile(dataset_, path.filename().string());
+      if (example != nullptr && split != &split_) continue;
+      example = &path;
+      stated = split;
+    }
+    if (example == nullptr)
+      return fmt::format("build the records first: carole dataset build {}",
+                         Option("dataset_name", dataset_.name));
+    if (stated != nullptr && stated != &split_)
+      return fmt::format("these are files of the split {}", stated->name);
+    const auto shard = ShardName::Parse(example->filename().string());
+    const std::string pattern = shard ? shard->stem + "*" : example->filename().string();
+    return fmt::format("to read files of other names, name them: {}",
+                       Option("dataset_dir", (example->parent_path() / pattern).string()));
+  }
+
+  const DatasetEntry& dataset_;
+  const SplitEntry& split_;
+  std::vector<fs::path> shards_;
+  std::set<fs::path> known_;                          // folders and patterns may overlap
+  std::vector<fs::path> records_, others_, folders_;  // left out
+};
 
 // Lists the first few shards of [0, count) that are not in `numbers`.
 std::string NameMissing(const std::set<int>& numbers, int count) {
@@ -97,15 +239,25 @@ void CheckAllShards(const std::vector<fs::path>& shards) {
                               NameMissing(numbers, count)));
 }
 
-// Calls take(index, name) for each line INDEX:NAME, which is split at the first colon.
+// Calls take(index, name) for each line INDEX:NAME, which is split at the first colon. Editors of
+// Windows write a byte order mark before the text.
 template <typename Take>
 void ReadLabels(const fs::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
-  const std::string text = ReadAll(*OpenFile(path), kMaxLabelsBytes);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  const std::string bytes = ReadAll(*OpenFile(path), kMaxLabelsBytes);
+  if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff")) {
+    throw DataError(fmt::format(
+        "[io.datasets] {}: wrong encoding: got UTF-16, want UTF-8; convert it: iconv -f UTF-16 -t "
+        "UTF-8",
+        path.string()));
+  }
+  std::string_view text = bytes;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   int number = 0;
   for (size_t start = 0; start < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', start), text.size());
-    std::string_view line = std::string_view(text).substr(start, end - start);
+    std::string_view line = text.substr(start, end - start);
     start = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
@@ -113,7 +265,7 @@ void ReadLabels(const fs::path& path, Take&& take) {
     const auto [after, error] = std::from_chars(line.data(), line.data() + line.size(), index);
     if (error != std::errc() || index < 0 || after == line.data() + line.size() || *after != ':') {
       throw DataError(fmt::format("[io.datasets] {}: line {}: got '{}', want INDEX:NAME",
-                                  path.string(), number + 1, line.substr(0, 80)));
+                                  path.string(), number + 1, Escape(line.substr(0, 80))));
     }
     take(index, std::string_view(after + 1, line.data() + line.size()));
   }
@@ -148,43 +300,39 @@ const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split)
                   JoinNames(dataset.splits)));
 }
 
-std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view split,
+std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view split_name,
                                  const fs::path& dataset_dir) {
-  const std::string pattern(FindSplit(dataset, split).pattern);
+  const SplitEntry& split = FindSplit(dataset, split_name);
   if (dataset_dir.empty())
     throw UsageError({.tag = "io.datasets",
                       .option = "dataset_dir",
                       .problem = "missing",
                       .want = "a folder with TFRecords"});
-  std::vector<fs::path> shards;
-  std::set<fs::path> known;  // folders and patterns may overlap
-  const auto take = [&](const fs::path& path) {
-    if (fnmatch(pattern.c_str(), path.filename().c_str(), FNM_PERIOD) == 0 &&
-        fs::is_regular_file(path) &&
-        known.insert(fs::canonical(fs::absolute(path).parent_path()) / path.filename()).second)
-      shards.push_back(path);
-  };
-  for (const fs::path& path : ExpandDatasetDir(dataset_dir)) {
+  ShardFinder finder(dataset, split);
+  for (const NamedPath& named : ExpandDatasetDir(dataset_dir)) {
     std::error_code error;
-    for (const auto& file : fs::directory_iterator(path, error)) take(file.path());
-    if (error == std::errc::not_a_directory) {
-      take(path);
-    } else if (error) {
-      const std::string text = fmt::format("[io.datasets] {} {}: cannot be read: {}",
-                                           Option("dataset_dir"), path.string(), error.message());
+    const fs::directory_iterator files(named.path, error);
+    if (!error) {
+      finder.TakeFolder(files);
+    } else if (error == std::errc::not_a_directory) {
+      finder.TakeNamed(named);
+    } else {
+      const std::string text =
+          fmt::format("[io.datasets] {} {}: cannot be read: {}", Option("dataset_dir"),
+                      named.path.string(), error.message());
       if (error == std::errc::no_such_file_or_directory) throw DataError(text);
       throw DiskError(text);
     }
   }
-  if (shards.empty()) {
-    throw DataError(
-        fmt::format("[io.datasets] {} {}: no file matches {}; build the records first: carole "
-                    "dataset build",
-                    Option("dataset_dir"), dataset_dir.string(), pattern));
+  std::vector<fs::path> shards = finder.Finish(dataset_dir);
+  // Files of other names may belong to several sets.
+  std::map<std::string, std::vector<fs::path>> sets;
+  for (const fs::path& path : shards) {
+    const std::string name = path.filename().string();
+    const auto shard = ShardName::Parse(name);
+    if (shard) sets[Matches(split, name) ? "" : shard->stem].push_back(path);
   }
-  // All ranks number the records in this order, so it must depend only on the names.
-  std::ranges::sort(shards, {}, [](const fs::path& p) { return std::pair(p.filename(), p); });
-  CheckAllShards(shards);
+  for (const auto& [stem, set] : sets) CheckAllShards(set);
   return shards;
 }
 
@@ -196,9 +344,8 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   if (!fs::exists(labels, error)) {
     if (error) ThrowDiskError("io.datasets", labels.string(), "open", error.value());
     throw DataError(
-        fmt::format("[io.datasets] {}: no such file: it lists the classes of {}; check {}, or "
-                    "build the records "
-                    "first: carole dataset build",
+        fmt::format("[io.datasets] {}: no such file: it lists the classes of {} in lines "
+                    "INDEX:NAME; check {}, or build the records first: carole dataset build",
                     labels.string(), dataset.name, Option("dataset_dir")));
   }
   int num_classes = 0;
@@ -208,7 +355,7 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
     if (seen.insert(index).second) return;
     throw DataError(fmt::format(
         "[io.datasets] {}: class {}: got two lines, the second with name '{}', want one",
-        labels.string(), index, name.substr(0, 80)));
+        labels.string(), index, Escape(name.substr(0, 80))));
   });
   if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;
   throw DataError(fmt::format(

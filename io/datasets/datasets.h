@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,15 +34,23 @@ struct BuildOptions {
   std::optional<int> validation_shards = std::nullopt;
   std::filesystem::path bounding_boxes;  // imagenet; empty: is searched in raw_dir
   double validation_fraction = 0.1;      // folder: this fraction of each class
-  int64_t num_images = 1000;             // synthetic: training images; plus 10 % for validation
-  int num_classes = 10;                  // synthetic
-  int image_width = 500;                 // synthetic; the height is 3/4 of it
+  // folder and flowers: turns images upright as their EXIF data say.
+  bool apply_exif_orientation = false;
+  int64_t num_images = 1000;  // synthetic: training images; plus 10 % for validation
+  int num_classes = 10;       // synthetic
+  int image_width = 500;      // synthetic; the height is 3/4 of it
   // Called from time to time on the calling thread; `total` is known from the start.
   std::function<void(std::string_view split, int64_t done, int64_t total)> progress = {};
 
   void Report(std::string_view split, int64_t done, int64_t total) const {
     if (progress) progress(split, done, total);
   }
+};
+
+// What a build wrote of one split.
+struct BuiltSplit {
+  std::string name;
+  std::map<int64_t, int64_t> class_counts;  // label -> number of images
 };
 
 // A split of a data set.
@@ -63,7 +72,7 @@ struct DatasetEntry {
   int first_label = 0;        // smallest label in the records of a full data set
   std::span<const std::string_view> class_names;  // empty: see ClassNames()
   // Builds TFRecords and labels.txt from raw data (optional).
-  void (*build)(const BuildOptions& options) = nullptr;
+  std::vector<BuiltSplit> (*build)(const BuildOptions& options) = nullptr;
 };
 
 // Returns how a data set stores raw pixels. `dataset` may be null.
@@ -71,33 +80,35 @@ inline RawPixelFormat RawPixelsOf(const DatasetEntry* dataset) {
   return dataset != nullptr ? dataset->raw_pixels : RawPixelFormat();
 }
 
-// The build functions. They write complete shards only, continue an interrupted build, and throw
-// UsageError if the folder holds shards of another build, and DataError if raw files are missing or
-// damaged.
+// The build functions. They write complete shards only, continue an interrupted build, and return
+// the splits with the number of images in each class. They throw UsageError if the folder holds
+// shards of another build, and DataError if raw files are missing or damaged.
 
 // Builds MNIST or Fashion-MNIST from IDX files, plain or gzip, or from Keras's NAME.npz (raw_dir
 // may be that file itself). Writes one TFRecord file per split: 28x28x1 PNGs with TF-Slim's
 // features.
-void BuildMnist(const BuildOptions& options);
+std::vector<BuiltSplit> BuildMnist(const BuildOptions& options);
 // Returns the files in raw_dir that BuildMnist() would read; empty if the training images are
 // missing.
 std::vector<std::filesystem::path> FindRawMnist(const DatasetEntry& dataset,
                                                 const std::filesystem::path& raw_dir);
 // Builds ImageNet from ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and bounding boxes, in 1024
-// + 128 shards with TF-Slim's features, order and numbering. The archives are read in place. One of
-// them may be missing. Errors name archive, image and byte offset.
-void BuildImagenet(const BuildOptions& options);
+// + 128 shards with TF-Slim's features, order and numbering. The archives are read in place.
+// Folders of their images (train/SYNSET and val, or val/SYNSET) give the same records. One split
+// may be missing. Errors name archive, image and byte offset.
+std::vector<BuiltSplit> BuildImagenet(const BuildOptions& options);
 // Builds TF-Slim's flowers from raw_dir/flower_photos/CLASS/*.jpg, with TF-Slim's split and 5 + 5
 // shards.
-void BuildFlowers(const BuildOptions& options);
-// Builds a data set of the user's photos from raw_dir/CLASS/*.{jpg,jpeg,png}. Labels count from 0
-// in the order of the names. The same fraction of each class is used for validation.
-void BuildFolder(const BuildOptions& options);
+std::vector<BuiltSplit> BuildFlowers(const BuildOptions& options);
+// Builds a data set of the user's photos from raw_dir/CLASS, also of those in deeper folders.
+// Labels count from 0 in the order of the names. The same fraction of each class is used for
+// validation, unless there are raw_dir/train/CLASS and raw_dir/val/CLASS (class_folders.h).
+std::vector<BuiltSplit> BuildFolder(const BuildOptions& options);
 // Builds generated JPEGs with ImageNet's features and labels 1 to num_classes. raw_dir is not used.
-void BuildSynthetic(const BuildOptions& options);
+std::vector<BuiltSplit> BuildSynthetic(const BuildOptions& options);
 // Builds CIFAR-10 from its binary batch files in raw_dir or raw_dir/cifar-10-batches-bin, as
 // 32x32x3 PNGs.
-void BuildCifar10(const BuildOptions& options);
+std::vector<BuiltSplit> BuildCifar10(const BuildOptions& options);
 
 inline constexpr SplitEntry kImagenetSplits[] = {{"train", 1281167, "train-*"},
                                                  {"validation", 50000, "validation-*"}};
@@ -174,9 +185,10 @@ const DatasetEntry& FindDataset(std::string_view name);
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split);
 
 // Returns the shards of a split, sorted by name. dataset_dir is a folder, or a comma-separated list
-// of folders, shards and glob patterns. Only files that match the split's pattern are returned.
-// Throws DataError if a folder is missing, if nothing matches, or if shards of a `-of-N` set are
-// missing or occur twice.
+// of folders, shards and glob patterns. A folder gives the files that match the split's pattern. A
+// file in the list may have any name, unless the name states another split ("mydata_val.tfrecord").
+// A glob pattern gives those of its files that have a name of records. Throws DataError if a folder
+// is missing, if nothing is found, or if shards of a `-of-N` set are missing or occur twice.
 std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
                                               const std::filesystem::path& dataset_dir);
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "io/image/exif.h"
 #include "io/image/image.h"
 #include "io/image/jpeg.h"
 #include "io/image/jpeg_encode.h"
@@ -13,7 +14,8 @@
 
 namespace carole::io {
 
-CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& location) {
+CheckedImage CheckImage(std::string bytes, const ImageConversion& conversion,
+                        const std::string& location) {
   constexpr int kQuality = 100;
   thread_local Image image;
   try {
@@ -29,8 +31,16 @@ CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& lo
                WithoutTag(damage.what()));
   }
   const bool cmyk = IsJpeg(bytes) && JpegChannels(bytes) == 4;
-  if (cmyk || (only_jpeg && !IsJpeg(bytes))) bytes = EncodeJpeg(image.view(), kQuality);
-  return {.bytes = std::move(bytes), .height = image.height, .width = image.width};
+  const bool to_jpeg = IsJpeg(bytes) || conversion.only_jpeg;
+  const int orientation = ExifOrientation(bytes);
+  const bool turn = conversion.apply_exif_orientation && orientation != 1;
+  if (turn) image = TurnUpright(image.view(), orientation);
+  if (cmyk || turn || (conversion.only_jpeg && !IsJpeg(bytes)))
+    bytes = to_jpeg ? EncodeJpeg(image.view(), kQuality) : EncodePng(image.view());
+  return {.bytes = std::move(bytes),
+          .height = image.height,
+          .width = image.width,
+          .orientation = orientation};
 }
 
 std::string ImagenetExample(const CheckedImage& image, const ImagenetFields& fields) {

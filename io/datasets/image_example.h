@@ -17,13 +17,21 @@ struct CheckedImage {
   std::string bytes;  // of the file
   int height = 0;
   int width = 0;
+  int orientation = 1;  // in the EXIF data of the original file (exif.h)
 };
 
-// Checks that a JPEG or PNG file can be decoded. A CMYK JPEG, and with `only_jpeg` also a PNG, is
-// converted to an RGB JPEG of quality 100; all others stay unchanged. A JPEG with damaged coded
-// data that TensorFlow would accept is accepted with a warning. Throws DataError, which begins with
-// `location` ("FILE: MEMBER"), if the image cannot be decoded.
-CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& location);
+// Which images are converted, in addition to CMYK JPEGs.
+struct ImageConversion {
+  bool only_jpeg = false;               // PNGs
+  bool apply_exif_orientation = false;  // images that are not upright
+};
+
+// Checks that a JPEG or PNG file can be decoded. If it has to be converted, it becomes an RGB JPEG
+// of quality 100, or a PNG if it was one and `only_jpeg` is false; all others stay unchanged. A
+// JPEG with damaged coded data that TensorFlow would accept is accepted with a warning. Throws
+// DataError, which begins with `location` ("FILE: MEMBER"), if the image cannot be decoded.
+CheckedImage CheckImage(std::string bytes, const ImageConversion& conversion,
+                        const std::string& location);
 
 // Features of an ImageNet record, in addition to the image.
 struct ImagenetFields {

@@ -83,7 +83,7 @@ std::vector<fs::path> FindRawMnist(const DatasetEntry& dataset, const fs::path& 
 
 // Reads both splits before it writes one. Otherwise an error in the second split would leave half a
 // data set, which would be noticed only when the other half is needed.
-void BuildMnist(const BuildOptions& options) {
+std::vector<BuiltSplit> BuildMnist(const BuildOptions& options) {
   const fs::path npz = FindNpz(*options.dataset, options.raw_dir);
   RawSplit train, test;
   if (npz.empty()) {
@@ -98,8 +98,9 @@ void BuildMnist(const BuildOptions& options) {
     CheckSizes(*split);
     CheckLabels(*options.dataset, split->labels, split->labels_name);
   }
-  WriteImages(options, {ToRaw("train", train), ToRaw("test", test)});
+  const auto built = WriteImages(options, {ToRaw("train", train), ToRaw("test", test)});
   WriteLabels(options);
+  return built;
 }
 
 }  // namespace carole::io

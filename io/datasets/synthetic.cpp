@@ -37,10 +37,10 @@ std::string MakeExample(const BuildOptions& options, const std::string& split, i
                                  .boxes = std::span(&drawing.box, 1)});
 }
 
-void BuildSplit(const BuildOptions& options, const std::string& split, int64_t count,
-                std::optional<int> shards) {
+BuiltSplit BuildSplit(const BuildOptions& options, const std::string& split, int64_t count,
+                      std::optional<int> shards) {
   const int num_shards = shards.value_or(DefaultShards(count));
-  WriteShards(
+  const auto left_out = WriteShards(
       {.folder = options.output_dir,
        .stem = split + "-",
        .starts = LinspaceBounds(0, count, num_shards),
@@ -50,6 +50,8 @@ void BuildSplit(const BuildOptions& options, const std::string& split, int64_t c
        .threads = options.threads,
        .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
       [&](int64_t i) { return MakeExample(options, split, i); });
+  return CountClasses(split, count, left_out,
+                      [&](int64_t i) { return i % options.num_classes + 1; });
 }
 
 void RequireInRange(std::string_view option, int64_t value, int64_t low, int64_t high) {
@@ -62,17 +64,19 @@ void RequireInRange(std::string_view option, int64_t value, int64_t low, int64_t
 
 }  // namespace
 
-void BuildSynthetic(const BuildOptions& options) {
+std::vector<BuiltSplit> BuildSynthetic(const BuildOptions& options) {
   RequireInRange("num_classes", options.num_classes, 1, 1000);
   RequireInRange("num_images", options.num_images, 1, 100'000'000);
   RequireInRange("image_width", options.image_width, 8, kMaxSide);
-  BuildSplit(options, "train", options.num_images, options.train_shards);
-  BuildSplit(options, "validation", std::max<int64_t>(1, options.num_images / 10),
-             options.validation_shards);
+  std::vector<BuiltSplit> built;
+  built.push_back(BuildSplit(options, "train", options.num_images, options.train_shards));
+  built.push_back(BuildSplit(options, "validation", std::max<int64_t>(1, options.num_images / 10),
+                             options.validation_shards));
   std::vector<std::string> names = {"background"};
   for (int label = 1; label <= options.num_classes; ++label)
     names.push_back(fmt::format("drawing {}", label));
   WriteLabels(options, names);
+  return built;
 }
 
 }  // namespace carole::io

@@ -40,7 +40,7 @@ struct Fingerprint {
 struct CheckedRecord {
   GoodRecord record;
   Fingerprint fingerprint;
-  int64_t label = 0;
+  CheckedExample example;
 };
 
 struct BadRecord {
@@ -68,8 +68,11 @@ class ShardChecker {
 
   ShardReport Run() {
     while (Step()) ++index_;
-    if (index_ == 0 && report_.num_bad == 0)
-      report_.AddBad(0, fmt::format("[io.tfrecord] {}: the file is empty", source_->name()));
+    // Only a file of 0 bytes is bad: it may come from a failed copy.
+    if (source_->size() == uint64_t{0})
+      report_.AddBad(0, fmt::format("[io.tfrecord] {}: the file is empty; re-copy the shard, or "
+                                    "train with {}, which takes it as a shard without records",
+                                    source_->name(), Option("max_bad_records", "1")));
     return std::move(report_);
   }
 
@@ -94,11 +97,12 @@ class ShardChecker {
 
   void Check(std::string_view record) {
     try {
-      const int64_t label = CheckExample(record, options_.dataset, options_.num_classes, &image_);
+      const CheckedExample example =
+          CheckExample(record, options_.dataset, options_.num_classes, &image_);
       report_.good.push_back(
           {.record = {.offset = offset_, .length = record.size(), .index = index_},
            .fingerprint = {Fnv1a64(record), MaskedCrc32c(record), record.size()},
-           .label = label});
+           .example = example});
     } catch (const DataError& error) {
       report_.AddBad(index_,
                      WithLocation(RecordLocation(source_->name(), index_, offset_), error.what()));
@@ -218,7 +222,8 @@ VerifyReport MergeReports(const std::vector<fs::path>& names, std::vector<ShardR
     good.reserve(shard.good.size());
     for (const CheckedRecord& record : shard.good) {
       good.push_back(record.record);
-      ++report.class_counts[record.label];
+      ++report.class_counts[record.example.label];
+      report.num_turned += record.example.is_turned ? 1 : 0;
     }
   }
   return report;

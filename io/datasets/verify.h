@@ -40,6 +40,7 @@ struct VerifyReport {
   int64_t num_bad = 0;  // counts all bad records
   int64_t num_good = 0;
   std::map<int64_t, int64_t> class_counts;  // label -> number of good records
+  int64_t num_turned = 0;  // good records whose image is not upright by its EXIF data
 };
 
 // Reads all shards. Checks each record's framing and both checksums, the Example's features and
@@ -61,10 +62,14 @@ void PrepareRepair(const std::vector<std::filesystem::path>& shards,
 // DiskError.
 void WriteRepaired(const VerifyReport& report, const std::filesystem::path& folder, int threads);
 
-// Checks that training can use an Example, and returns its label. `dataset` may be null; then the
-// label's range is not checked. `image` is scratch memory for decoding. Throws DataError with the
-// feature's name.
-int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int num_classes,
-                     Image* image);
+struct CheckedExample {
+  int64_t label = 0;
+  bool is_turned = false;  // not upright by its EXIF data, which training ignores
+};
+
+// Checks that training can use an Example. `dataset` may be null; then the label's range is not
+// checked. `image` is scratch memory for decoding. Throws DataError with the feature's name.
+CheckedExample CheckExample(std::string_view example, const DatasetEntry* dataset, int num_classes,
+                            Image* image);
 
 }  // namespace carole::io

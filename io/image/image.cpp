@@ -13,24 +13,79 @@ namespace {
 
 constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
+// The beginning of a file that is not an image which can be decoded.
+struct KnownFormat {
+  size_t offset;           // of the magic bytes
+  std::string_view magic;  // letters in lower case match both cases
+  std::string_view name;
+  std::string_view advice;
+};
+
+constexpr std::string_view kConvert = "convert it";
+constexpr std::string_view kDownload = "download the image again";
+constexpr KnownFormat kKnownFormats[] = {
+    {0, "GIF8", "a GIF", kConvert},
+    {0, "BM", "a BMP", kConvert},
+    {0, "II*", "a TIFF", kConvert},
+    {0, "MM", "a TIFF", kConvert},
+    {8, "WEBP", "a WebP", kConvert},
+    {4, "ftypavi", "an AVIF image", kConvert},
+    {4, "ftyphei", "a HEIC image", kConvert},
+    {4, "ftyphev", "a HEIC image", kConvert},
+    {4, "ftypmif1", "a HEIC image", kConvert},
+    {4, "ftypmsf1", "a HEIC image", kConvert},
+    {4, "ftyp", "a video", "remove it"},
+    {0, "\xff\x0a", "a JPEG XL image", kConvert},
+    {4, "JXL ", "a JPEG XL image", kConvert},
+    {4, "jP  ", "a JPEG 2000 image", kConvert},
+    {0, "%PDF", "a PDF", kConvert},
+    {0, "PK\x03\x04", "a zip archive", "unpack it"},
+    {0, "\x1f\x8b", "gzip data", "unpack it"},
+    {0, "version https://git-lfs", "a Git LFS pointer", "fetch the image: git lfs pull"},
+    {0, "<!doctype html", "an HTML page", kDownload},
+    {0, "<html", "an HTML page", kDownload},
+    {0, "<head", "an HTML page", kDownload},
+    {0, "<svg", "an SVG drawing", kConvert},
+    {0, "<?xml", "an XML file", kDownload},
+    {0, "{", "a JSON file", kDownload},
+};
+
+// Whether the bytes begin with this format. Case and blanks before it do not matter in text.
+bool IsFormat(std::string_view bytes, const KnownFormat& format) {
+  constexpr std::string_view kTextStarts = "<{";
+  if (kTextStarts.find(format.magic[0]) != std::string_view::npos) {
+    if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);
+    bytes.remove_prefix(std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size()));
+  }
+  if (bytes.size() < format.offset + format.magic.size()) return false;
+  return std::ranges::equal(bytes.substr(format.offset, format.magic.size()), format.magic,
+                            [](unsigned char c, char wanted) {
+                              return c == static_cast<unsigned char>(wanted) ||
+                                     std::tolower(c) == wanted;
+                            });
+}
+
 // Throws the error for bytes that are neither JPEG nor PNG; names the format if it is a common one.
 [[noreturn]] void FailUnknownFormat(std::string_view bytes) {
-  struct Known {
-    std::string_view name;
-    std::string_view magic;
-  };
-  constexpr Known kKnown[] = {
-      {"a GIF", "GIF8"}, {"a BMP", "BM"}, {"a TIFF", "II*"}, {"a TIFF", "MM"}, {"a WebP", "RIFF"}};
-  std::string what = "an unknown format";
-  for (const Known& known : kKnown) {
-    if (bytes.starts_with(known.magic)) what = known.name;
+  constexpr std::string_view kWant = "want a JPEG or a PNG";
+  if (bytes.empty())
+    throw DataError(fmt::format("[io.image] image: empty file: got 0 bytes, {}; {}", kWant,
+                                "copy the image again"));
+  for (const KnownFormat& known : kKnownFormats) {
+    if (IsFormat(bytes, known))
+      throw DataError(fmt::format("[io.image] image: wrong format: got {}, {}; {}", known.name,
+                                  kWant, known.advice));
   }
+  if (bytes.find_first_not_of('\0') == std::string_view::npos)
+    throw DataError(
+        fmt::format("[io.image] image: only zeros: got {} bytes of zeros, {}; copy "
+                    "the image again",
+                    bytes.size(), kWant));
   std::string head;
   for (unsigned char c : bytes.substr(0, 8)) head += fmt::format("{:02x}", c);
   throw DataError(
-      fmt::format("[io.image] image: unknown format: got {} bytes that begin with 0x{} ({}), "
-                  "want a JPEG or a PNG",
-                  bytes.size(), head, what));
+      fmt::format("[io.image] image: unknown format: got {} bytes that begin with 0x{}, {}",
+                  bytes.size(), head, kWant));
 }
 
 }  // namespace
@@ -40,10 +95,10 @@ bool IsPng(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1a\n
 
 bool HasImageName(const std::filesystem::path& path) {
   std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return std::tolower(c); });
   return !path.filename().string().starts_with('.') &&
-         (extension == ".jpg" || extension == ".jpeg" || extension == ".png");
+         std::ranges::find(kImageExtensions, extension) != std::end(kImageExtensions);
 }
 
 void DecodeImage(std::string_view bytes, int channels, Image* image, bool reject_damage) {

@@ -48,8 +48,11 @@ enum class DctMethod {
 // is undefined.
 void DecodeImage(std::string_view bytes, int channels, Image* image, bool reject_damage = false);
 
-// Whether the file name has an extension of JPEG or PNG (.jpg, .jpeg, .png; case does not matter)
-// and is not hidden. macOS leaves hidden files such as "._a.jpg" in archives.
+// The extensions of JPEG and PNG.
+inline constexpr std::string_view kImageExtensions[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png"};
+
+// Whether the file name has one of these extensions (case does not matter) and is not hidden. macOS
+// leaves hidden files such as "._a.jpg" in archives.
 bool HasImageName(const std::filesystem::path& path);
 
 // Whether the bytes begin with the format's magic number.

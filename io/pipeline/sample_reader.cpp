@@ -103,7 +103,6 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
   try {
     const auto example =
         ReadRecordAt(shard, entry.offset, entry.index, scratch.record, entry.length);
-    if (!example && shard.size() == 0) throw DataError("the file is empty; re-copy the shard");
     if (!example) throw DataError("record is missing: the shard was truncated while it was read");
     counters.read_bytes.fetch_add(static_cast<int64_t>(example->size()), std::memory_order_relaxed);
     Add(watch, counters.read_ns);

@@ -38,6 +38,10 @@
 // record. Reading it fails, so it is counted as one bad record (max_bad_records). Damaged data
 // needs no special treatment, because the offsets remain valid. An index with damage is not cached.
 //
+// Empty shards. TensorFlow reads a file of 0 bytes as a shard without records. A failed copy
+// may look the same, so such a file needs skip_damage. It is not a bad record: there is no record
+// to skip. A whole compressed stream of 0 bytes cannot come from a failed copy, and is accepted.
+//
 // If neither folder can be written, the serialized index is kept in memory, and later loads in this
 // process parse it. Thus a changed shard is detected there in the same way as in a file.
 #include "io/records/record_index.h"
@@ -98,9 +102,21 @@ std::string CacheName(const std::vector<ShardIndex>& shards) {
 void ScanAll(std::vector<ShardIndex>& shards, int threads, bool skip_damage) {
   ParallelFor(static_cast<int64_t>(shards.size()), threads, [&](int64_t i) {
     ShardIndex& shard = shards[static_cast<size_t>(i)];
+    if (shard.file_bytes == 0) {
+      if (!skip_damage) ThrowEmptyShard(shard.path);
+      shard.damaged = true;
+    }
     shard.offsets = ScanRecords(*OpenSeekableRecords(shard.path, skip_damage),
                                 skip_damage ? &shard.damaged : nullptr);
   });
+}
+
+void NoteEmptyFiles(const std::vector<ShardIndex>& shards) {
+  const auto is_empty = [](const ShardIndex& shard) { return shard.file_bytes == 0; };
+  const auto first = std::ranges::find_if(shards, is_empty);
+  if (first == shards.end()) return;
+  LogInfo("io.index", "{} of {} shards are empty files, such as {}: they hold no records",
+          std::ranges::count_if(shards, is_empty), shards.size(), first->path);
 }
 
 // Returns whether `path` holds a valid index of these shards; then fills in their offsets.
@@ -165,6 +181,38 @@ MemoryCache& Memory() {
   return cache;
 }
 
+// Returns the index of the shards, which may have no records.
+RecordIndex LoadShards(const RecordIndexOptions& options) {
+  CAROLE_CHECK(!options.shards.empty(), "an index of no shards");
+  std::vector<ShardIndex> shards;
+  for (const std::filesystem::path& path : options.shards) shards.push_back(StatShard(path));
+
+  const std::string name = CacheName(shards);
+  std::vector<std::filesystem::path> caches = {options.shards[0].parent_path() / name};
+  if (!options.work_dir.empty()) caches.push_back(options.work_dir / name);
+  for (const auto& cache : caches) {
+    if (ReadCache(cache, shards)) return RecordIndex(std::move(shards));
+  }
+  if (Memory().Read(name, shards)) return RecordIndex(std::move(shards));
+  ScanAll(shards, options.threads, options.skip_damage);
+  NoteEmptyFiles(shards);
+  const auto is_damaged = [](const ShardIndex& shard) { return shard.damaged; };
+  if (std::any_of(shards.begin(), shards.end(), is_damaged)) return RecordIndex(std::move(shards));
+  std::string bytes = SerializeIndex(shards);
+  std::string problem;
+  const bool written = std::any_of(caches.begin(), caches.end(), [&](const auto& cache) {
+    return WriteCache(cache, bytes, problem);
+  });
+  if (!written) {
+    LogInfo("io.index",
+            "the record index cannot be cached: {}; every start scans the shards again; set "
+            "{} to a folder that this user can write",
+            problem, Option("work_dir"));
+    Memory().Keep(name, std::move(bytes));
+  }
+  return RecordIndex(std::move(shards));
+}
+
 }  // namespace
 
 RecordIndex::RecordIndex(std::vector<ShardIndex> shards) : shards_(std::move(shards)) {
@@ -216,11 +264,6 @@ std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged) {
       offset = FindNextRecord(source, offset + 1);
     }
   }
-  if (offsets.empty()) {
-    if (damaged == nullptr) ThrowEmptyShard(source.name());
-    *damaged = true;
-    offsets.push_back(0);  // a record that does not exist, so that it is counted as bad
-  }
   offsets.push_back(end);
   return offsets;
 }
@@ -243,7 +286,7 @@ bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards) {
     AppendIdentity(identity, shard);
     if (!rest.starts_with(identity)) return false;
     rest.remove_prefix(identity.size());
-    if (!take_number(count) || count < 2 || count > rest.size() / sizeof(uint64_t)) return false;
+    if (!take_number(count) || count < 1 || count > rest.size() / sizeof(uint64_t)) return false;
     shard.offsets.resize(count);
     std::memcpy(shard.offsets.data(), rest.data(), count * sizeof(uint64_t));
     rest.remove_prefix(count * sizeof(uint64_t));
@@ -252,33 +295,11 @@ bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards) {
 }
 
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
-  CAROLE_CHECK(!options.shards.empty(), "an index of no shards");
-  std::vector<ShardIndex> shards;
-  for (const std::filesystem::path& path : options.shards) shards.push_back(StatShard(path));
-
-  const std::string name = CacheName(shards);
-  std::vector<std::filesystem::path> caches = {options.shards[0].parent_path() / name};
-  if (!options.work_dir.empty()) caches.push_back(options.work_dir / name);
-  for (const auto& cache : caches) {
-    if (ReadCache(cache, shards)) return RecordIndex(std::move(shards));
-  }
-  if (Memory().Read(name, shards)) return RecordIndex(std::move(shards));
-  ScanAll(shards, options.threads, options.skip_damage);
-  const auto is_damaged = [](const ShardIndex& shard) { return shard.damaged; };
-  if (std::any_of(shards.begin(), shards.end(), is_damaged)) return RecordIndex(std::move(shards));
-  std::string bytes = SerializeIndex(shards);
-  std::string problem;
-  const bool written = std::any_of(caches.begin(), caches.end(), [&](const auto& cache) {
-    return WriteCache(cache, bytes, problem);
-  });
-  if (!written) {
-    LogInfo("io.index",
-            "the record index cannot be cached: {}; every start scans the shards again; set "
-            "{} to a folder that this user can write",
-            problem, Option("work_dir"));
-    Memory().Keep(name, std::move(bytes));
-  }
-  return RecordIndex(std::move(shards));
+  RecordIndex index = LoadShards(options);
+  if (index.num_records() == 0)
+    throw DataError(fmt::format("[io.index] {}: no records: got {} shards without a record",
+                                options.shards[0].parent_path().string(), options.shards.size()));
+  return index;
 }
 
 }  // namespace carole::io

@@ -56,19 +56,19 @@ struct RecordIndexOptions {
   std::filesystem::path work_dir;  // second choice for the cache file; may be empty
   int threads = 1;                 // number of threads that scan shards
   // Whether to continue after a damaged header. The bytes up to the next valid header then count as
-  // one record, which cannot be read. Such an index is not cached.
+  // one record, which cannot be read. A file of 0 bytes is then a shard without records. Such an
+  // index is not cached.
   bool skip_damage = false;
 };
 
 // Returns the cached index if name, size and modification time of every shard are unchanged.
 // Otherwise scans the shards and caches the result. If no cache file can be written, that is
-// logged, and this process keeps the index in memory. Throws DataError if a shard is damaged or
-// empty, unless skip_damage; throws DiskError.
+// logged, and this process keeps the index in memory. Throws DataError if a shard is damaged or is
+// a file of 0 bytes, unless skip_damage, and if there is no record at all; throws DiskError.
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options);
 
-// Reads all record headers and returns ShardIndex::offsets. Throws DataError if a header is damaged
-// or the source is empty. If `damaged` is given, sets *damaged instead and continues at the next
-// valid header; an empty source then counts as one record, which cannot be read.
+// Reads all record headers and returns ShardIndex::offsets. Throws DataError if a header is
+// damaged. If `damaged` is given, sets *damaged instead and continues at the next valid header.
 std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged = nullptr);
 
 // Parses the bytes of a cache file. `shards` holds path, size and time of the shards and receives

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -32,14 +33,15 @@ class FailedExamples {
  public:
   explicit FailedExamples(int64_t limit) : limit_(limit) {}
 
-  void Add(const DataError& error) {
+  void Add(int64_t example, const DataError& error) {
     LogError("", "{}", error.what());
     const std::lock_guard lock(mutex_);
     if (count_++ == 0) first_ = error.what();
+    examples_.push_back(example);
   }
   bool ExceedsLimit() const { return count_ > limit_; }
-  // Throws the first error if too many examples failed.
-  void ThrowIfOverLimit() const {
+  // Returns the numbers of the examples, sorted. Throws the first error if too many failed.
+  std::vector<int64_t> Finish() {
     if (ExceedsLimit())
       throw DataError(fmt::format(
           "{}; this is the first of {} examples that could not be made; fix the files, or pass {} "
@@ -48,6 +50,8 @@ class FailedExamples {
     if (count_ > 0)
       LogWarning("io.build", "{} examples could not be made and are left out, as {} allows",
                  count_.load(), Option("max_bad_records", std::to_string(limit_)));
+    std::sort(examples_.begin(), examples_.end());
+    return std::move(examples_);
   }
 
  private:
@@ -55,6 +59,7 @@ class FailedExamples {
   std::atomic<int64_t> count_{0};
   std::mutex mutex_;
   std::string first_;
+  std::vector<int64_t> examples_;
 };
 
 std::string DescriptionLine(const ShardPlan& plan) { return plan.build_description + "\n"; }
@@ -95,7 +100,7 @@ void WriteShard(const ShardPlan& plan, int shard, const std::function<std::strin
     try {
       writer.Write(make(k));
     } catch (const DataError& error) {
-      failed.Add(error);
+      failed.Add(k, error);
       ++num_failed;
     }
     ++done;
@@ -151,7 +156,8 @@ void CheckShards(const ShardPlan& plan) {
                   plan.build_description, Option("dataset_dir")));
 }
 
-void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {
+std::vector<int64_t> WriteShards(const ShardPlan& plan,
+                                 const std::function<std::string(int64_t)>& make) {
   MakeFolder("io.build", plan.folder.string());
   // Two jobs may start from the same raw files. The second one waits here and then finds the shards
   // of the first.
@@ -171,7 +177,7 @@ void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)
   };
   report();
   ParallelFor(static_cast<int64_t>(missing.size()), plan.threads, write, report);
-  failed.ThrowIfOverLimit();
+  return failed.Finish();
 }
 
 }  // namespace carole::io

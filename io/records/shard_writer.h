@@ -48,10 +48,12 @@ void CheckShards(const ShardPlan& plan);
 
 // Writes the shards that do not exist yet. make(i) returns the serialized example i; it is called
 // on several threads. If it throws DataError, the error is logged and the example is left out.
+// Returns the numbers of these examples, sorted.
 //
 // Throws DataError if more than max_bad examples fail. The build first tries all other examples, so
 // that all errors are logged. It does not write the shards in which an example failed. Throws
 // UsageError as CheckShards() does, and if a shard would be empty.
-void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make);
+std::vector<int64_t> WriteShards(const ShardPlan& plan,
+                                 const std::function<std::string(int64_t)>& make);
 
 }  // namespace carole::io

@@ -123,8 +123,9 @@ uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int
 
 void ThrowEmptyShard(const std::string& file) {
   throw DataError(fmt::format(
-      "[io.tfrecord] {}: the file is empty: got 0 records, want at least 1; re-copy the shard",
-      file));
+      "[io.tfrecord] {}: the file is empty: got 0 records, want at least 1; re-copy the shard, or "
+      "pass {} to take it as a shard without records",
+      file, Option("max_bad_records", "1")));
 }
 
 std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offset, int64_t index,
@@ -177,7 +178,7 @@ uint64_t FindNextRecord(const Source& source, uint64_t offset) {
 std::optional<std::string_view> TfRecordReader::Next() {
   const auto record = ReadRecordAt(source_, next_offset_, index_, buffer_);
   if (!record) {
-    if (index_ == 0) ThrowEmptyShard(source_.name());
+    if (index_ == 0 && source_.size() == uint64_t{0}) ThrowEmptyShard(source_.name());
     return std::nullopt;
   }
   offset_ = next_offset_;

@@ -42,7 +42,7 @@ std::string WithLocation(std::string_view location, std::string_view error);
 uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int64_t index,
                            uint64_t offset, std::optional<uint64_t> file_size);
 
-// Throws the DataError for a shard without records.
+// Throws the DataError for a shard of 0 bytes.
 [[noreturn]] void ThrowEmptyShard(const std::string& file);
 
 // Reads the record that begins at `offset` and returns its data, a view into `buffer` that is valid
@@ -67,7 +67,7 @@ class TfRecordReader {
   explicit TfRecordReader(const Source& source) : source_(source) {}
 
   // Returns the data of the next record, which is valid until the next call, or nullopt at the end.
-  // Throws DataError if the record is damaged or the file is empty.
+  // Throws DataError if the record is damaged or the file has 0 bytes.
   std::optional<std::string_view> Next();
 
   int64_t index() const { return index_ - 1; }  // of the record that Next() returned last

@@ -165,7 +165,9 @@ int DatasetShow(const Arguments& arguments) {
   const auto source = io::OpenSeekableRecords(shard, index.shards()[entry.shard].damaged);
   std::string buffer;
   const auto data = io::ReadRecordAt(*source, entry.offset, entry.index, buffer, entry.length);
-  if (!data) io::ThrowEmptyShard(shard.string());
+  if (!data)
+    throw DataError(
+        fmt::format("[dataset] {}: the shard was truncated while it was read", shard.string()));
   fmt::print("{}: record {} at byte {}, {} bytes\n", shard.string(), entry.index, entry.offset,
              entry.length);
   const std::vector<std::string> class_names = flags.ClassNames();

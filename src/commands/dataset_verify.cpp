@@ -21,6 +21,11 @@ void PrintCounts(const io::VerifyReport& report, const std::vector<std::string>&
     fmt::print("{}: {} good records\n", report.shards[s].string(), report.good[s].size());
   for (const auto& [label, count] : report.class_counts)
     fmt::print("class {:>4}: {:>7}  {}\n", label, count, LabelName(class_names, label));
+  if (report.num_turned > 0)
+    fmt::print(
+        "{} images are not upright by their EXIF data, which training ignores as TensorFlow "
+        "does; dataset build --apply_exif_orientation turns them\n",
+        report.num_turned);
 }
 
 }  // namespace

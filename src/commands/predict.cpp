@@ -9,6 +9,7 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/datasets/datasets.h"
+#include "io/image/exif.h"
 #include "io/image/image.h"
 #include "io/image/lazy_image.h"
 #include "io/preprocessing/preprocessing.h"
@@ -44,6 +45,7 @@ struct PredictFlags {
   int64_t batch_size = 32;
   int top = 5;
   bool json = false;
+  bool apply_exif_orientation = false;
   MachineConfig machine;
 };
 
@@ -61,6 +63,9 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   line.AddPath("dataset_dir,data_dir", flags.data.pipeline.dataset_dir,
                "Folder with the labels.txt of --dataset_name, if it has one.", HelpLevel::kBasic);
   AddPixelFlags(line, flags.data);
+  line.Add("apply_exif_orientation", flags.apply_exif_orientation,
+           "Turn photos upright as their EXIF data say, for nets that were trained on photos that "
+           "dataset build turned.");
   line.Group("Output");
   line.AddPositive("top", flags.top, "Number of classes shown per image, the most likely ones.",
                    HelpLevel::kBasic);
@@ -151,6 +156,7 @@ class ImageReader {
         decoding_{.channels = DecodedChannels(flags),
                   .dct_method = flags.data.pipeline.dct_method,
                   .scaling = flags.data.pipeline.dct_scaling},
+        apply_exif_orientation_(flags.apply_exif_orientation),
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
   }
@@ -177,7 +183,16 @@ class ImageReader {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = ReadAll(*OpenFile(path), kMaxFileBytes);
     io::LazyImage image;
-    image.Open(bytes, decoding_);
+    io::Image turned;
+    const int orientation = apply_exif_orientation_ ? io::ExifOrientation(bytes) : 1;
+    if (orientation == 1) {
+      image.Open(bytes, decoding_);
+    } else {
+      io::Image stored;
+      io::DecodeImage(bytes, decoding_.channels, &stored);
+      turned = io::TurnUpright(stored.view(), orientation);
+      image.Open(turned.view());
+    }
     io::Preprocess(preprocess_, preprocess_.eval,
                    {.image = image, .height = size_, .width = size_, .out = out});
   }
@@ -185,6 +200,7 @@ class ImageReader {
   const io::PreprocessingEntry& preprocess_;
   const int size_, channels_;
   const io::JpegOptions decoding_;  // the same as in training
+  const bool apply_exif_orientation_;
   const int threads_;
 };
 
@@ -289,8 +305,8 @@ int Run(PredictFlags& flags, RankContext& context) {
   }
   const std::vector<fs::path> images = FindImages(flags.images);
   if (images.empty())
-    throw UsageError(fmt::format("[predict] {}: no images found: want .jpg, .jpeg or .png files",
-                                 JoinTexts(flags.images)));
+    throw UsageError(fmt::format("[predict] {}: no images found: want {} files",
+                                 JoinTexts(flags.images), JoinTexts(io::kImageExtensions)));
   flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
   const ImageReader reader(flags, net, context.backend().threads());
   options.batch_size = flags.batch_size;

@@ -88,6 +88,17 @@ TEST_F(DatasetTest, SyntheticImagesAreBuiltVerifiedAndShown) {
                        "--train_shards=2"};
   ProcessResult result = RunToEnd(build);
   EXPECT_NE(result.out.find("train: 20 of 20 images"), std::string::npos) << result.out;
+  EXPECT_THAT(result.out,
+              ::testing::HasSubstr(drawn + ": 5 classes\n"
+                                           "  label       train  validation  class\n"
+                                           "      1           4           1  drawing 1\n"
+                                           "      2           4           1  drawing 2\n"
+                                           "      3           4           0  drawing 3\n"));
+  EXPECT_THAT(result.out, ::testing::EndsWith("    all          20           2  images\n"
+                                              "Next: mpirun -np 2 carole train "
+                                              "--dataset_name=synthetic --dataset_dir=" +
+                                              drawn + " --train_dir=" + drawn +
+                                              "-run --model_name=resnet_v1_50\n"));
   result = RunToEnd({"dataset", "verify", "--dataset_name=synthetic", "--dataset_dir", drawn});
   EXPECT_NE(result.out.find("class    5:       4  drawing 5"), std::string::npos) << result.out;
 
@@ -144,6 +155,30 @@ TEST_F(DatasetTest, ShowDrawsBoxesAndSaysWhyItDoesNot) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, ::testing::HasSubstr("image/object/bbox/ymin: box 0 outside"));
   EXPECT_EQ(count_green(), 0);
+}
+
+TEST_F(DatasetTest, BuildNamesClassesAndTheNextCommand) {
+  const std::string photos = folder_ / "photos", data = folder_ / "my data";
+  for (const char* name : {"val/cats", "train/cats", "train/dogs/more"})
+    WriteDigitImages(photos + "/" + name, 6);
+  WriteFile(photos + "/train/cats/bad.jpg", "<html>");
+  const ProcessResult result =
+      RunToEnd({"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir",
+                data + "/", "--max_bad_records=1"});
+  EXPECT_THAT(result.out,
+              ::testing::HasSubstr("      0           6           6  cats\n"
+                                   "      1           6           0  dogs\n"
+                                   "    all          12           6  images\n"
+                                   "Next: mpirun -np 2 carole train --recipe=own_images "
+                                   "--dataset_name=folder --dataset_dir='" +
+                                   data + "' --train_dir='" + data + "-run'\n"));
+  EXPECT_THAT(result.err, ::testing::HasSubstr("train/cats/bad.jpg: "));
+  EXPECT_THAT(result.err, ::testing::HasSubstr("got an HTML page, want a JPEG or a PNG"));
+  EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--raw_dir", photos, "--dataset_dir", data}),
+                        64, {"--dataset_name: missing: want one of imagenet, ", "folder"}));
+  EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir", photos,
+                                "--dataset_dir", data, "--apply_exif_orientation"}),
+                        64, {"--apply_exif_orientation: not for this data set"}));
 }
 
 TEST_F(DatasetTest, MissingRawFilesAreNamed) {

@@ -1,7 +1,9 @@
 // Fine-tuning from the weights of another run, evaluation during and after training, prediction.
 #include <nlohmann/json.hpp>
 
+#include "io/image/exif.h"
 #include "tests/cli/cli.h"
+#include "tests/io/image/exif_bytes.h"
 
 namespace carole::testing {
 namespace {
@@ -251,6 +253,16 @@ TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
       RunToEnd({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
   for (const char* name : {"  odd one\n", "  even\n"}) EXPECT_THAT(run.out, HasSubstr(name));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out, HasSubstr(" even … and 1 more\n"));
+
+  io::Image digit;
+  io::DecodeImage(ReadText(photos + "/even/3.png"), 1, &digit);
+  constexpr int kQuarterLeft = 8, kQuarterRight = 6;
+  WriteText(photos + "/turned.png",
+            io::WithOrientation(io::EncodePng(io::TurnUpright(digit.view(), kQuarterLeft).view()),
+                                kQuarterRight));
+  const ProcessResult turned = RunToEnd({"predict", "--checkpoint_path=" + train_dir_,
+                                         "--apply_exif_orientation", photos + "/turned.png"});
+  EXPECT_EQ(turned.out.substr(turned.out.find('\n')), run.out.substr(run.out.find('\n')));
 }
 
 }  // namespace

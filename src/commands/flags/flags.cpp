@@ -73,8 +73,8 @@ void AddDatasetFlags(CommandLine& line, DataConfig& config, DatasetDir dataset_d
            HelpLevel::kBasic);
   line.AddPathList(
       "dataset_dir,data_dir", pipeline.dataset_dir,
-      "Folder of the TFRecords, or a comma list of folders, files and globs; for MNIST "
-      "also a folder of the raw files.",
+      "Folder of the TFRecords, or a comma list of folders, files and globs. Files in the "
+      "list may have any name. For MNIST it may be a folder of the raw files.",
       HelpLevel::kBasic);
   if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
   AddPixelFlags(line, config);

@@ -13,6 +13,7 @@
 namespace carole::io {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -128,6 +129,41 @@ TEST(Datasets, FindsShardsInSeveralFolders) {
   EXPECT_THAT(FindShards(folder, "train", a / "x,y"), SizeIs(1));
 }
 
+// Other programs name their shards in other ways.
+TEST(Datasets, TakesNamedFilesWhateverTheirNames) {
+  const TemporaryFolder folder;
+  const DatasetEntry& dataset = FindDataset("folder");
+  for (const char* name : {"my_train_00000-of-00002.tfrecord", "my_train_00001-of-00002.tfrecord",
+                           "more-train.tfrecord-00000-of-00001", "my_val.tfrecord", "data.bin",
+                           "labels.txt", "features.json"})
+    WriteText(folder / name, "x");
+  const auto names = [&](std::string_view split, const std::string& dataset_dir) {
+    std::vector<std::string> found;
+    for (const auto& path : FindShards(dataset, split, dataset_dir))
+      found.push_back(path.filename().string());
+    return found;
+  };
+  const auto train =
+      ElementsAre("more-train.tfrecord-00000-of-00001", "my_train_00000-of-00002.tfrecord",
+                  "my_train_00001-of-00002.tfrecord");
+  EXPECT_THAT(names("train", folder / "*"), train);
+  EXPECT_THAT(names("train", folder / "m*," + (folder / "my_train*")), train);
+  EXPECT_THAT(names("validation", folder / "*"), ElementsAre("my_val.tfrecord"));
+  EXPECT_THAT(names("train", folder / "data.bin"), ElementsAre("data.bin"));
+  EXPECT_THAT(TextOf<DataError>([&] { names("train", folder / "my_train_00000*"); }),
+              HasSubstr("1 of 2 shards are missing"));
+  EXPECT_THAT(TextOf<DataError>([&] { names("train", folder / "my_val.tfrecord"); }),
+              HasSubstr("no file matches train-*: got my_val.tfrecord; these are files of the "
+                        "split validation"));
+  EXPECT_THAT(TextOf<DataError>([&] { names("train", folder.path()); }),
+              HasSubstr("no file matches train-*: got more-train.tfrecord-00000-of-00001, "
+                        "my_train_00000-of-00002.tfrecord, my_train_00001-of-00002.tfrecord and 1 "
+                        "more; to read files of other names, name them: \x1f$(dataset_dir)=" +
+                        folder.path()));
+  EXPECT_THAT(TextOf<DataError>([&] { NumClasses(FindDataset("folder"), folder / "gone"); }),
+              HasSubstr("gone/labels.txt: no such file"));
+}
+
 TEST(Datasets, NamesTheFlagOfAMissingFolder) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");
@@ -156,6 +192,26 @@ TEST(Datasets, TakesClassNamesFromLabelsFileThenTable) {
   WriteText(folder / "labels.txt", "0:a\nb\n");
   EXPECT_THAT(TextOf<DataError>([&] { ClassNames(flowers, folder.path()); }),
               HasSubstr("labels.txt: line 2: got 'b', want INDEX:NAME"));
+}
+
+TEST(Datasets, ReadsLabelsOfWindowsEditors) {
+  const TemporaryFolder folder;
+  const DatasetEntry& dataset = FindDataset("folder");
+  WriteText(folder / "labels.txt",
+            "\xef\xbb\xbf"
+            "0:a\r\n1:b\r\n");
+  EXPECT_THAT(ClassNames(dataset, folder.path()), ElementsAre("a", "b"));
+  const auto error = [&](const std::string& text) {
+    WriteText(folder / "labels.txt", text);
+    return TextOf<DataError>([&] { NumClasses(dataset, folder.path()); });
+  };
+  EXPECT_THAT(error(std::string("\xff\xfe"
+                                "0\0:\0a\0",
+                                8)),
+              HasSubstr("labels.txt: wrong encoding: got UTF-16, want UTF-8; convert it: iconv"));
+  EXPECT_THAT(error("0:a\n\xe2\x80\x8b"
+                    "1:b\n"),
+              AllOf(HasSubstr("line 2: got '"), HasSubstr("200b")));
 }
 
 TEST(Datasets, KnowsClassNamesOfImagenetWithoutAFile) {

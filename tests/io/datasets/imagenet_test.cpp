@@ -201,6 +201,49 @@ TEST_F(ImagenetTest, TakesValidationLabelsFromTheList) {
   EXPECT_EQ(std::count(labels.begin(), labels.end(), '\n'), 1001);
 }
 
+// Kaggle and torchvision distribute or make such folders.
+TEST_F(ImagenetTest, ExtractedFoldersGiveTheSameRecords) {
+  BuildImagenet(options_);
+  const auto train = Records("train");
+  const std::vector<std::string> order = order_;
+  const auto validation = Records("validation");
+  options_.raw_dir = folder_ / "raw";
+  options_.output_dir = folder_ / "out2";
+  options_.bounding_boxes = folder_ / "annotations.tar.gz";
+  const auto write = [&](const fs::path& file, const std::string& bytes) {
+    fs::create_directories(file.parent_path());
+    WriteText(file, bytes);
+  };
+  const fs::path raw = options_.raw_dir;
+  for (const auto& [label, name] : names_)
+    write(raw / "train" / ImagenetSynsets()[label - 1].id / name, TrainBytes(name));
+  for (const auto& [name, record] : validation)
+    write(raw / "val" / name,
+          std::string(SingleBytes(Features(record).at("image/encoded")).value()));
+  BuildImagenet(options_);
+  EXPECT_EQ(Records("train"), train);
+  EXPECT_EQ(order_, order);
+  EXPECT_EQ(Records("validation"), validation);
+
+  for (const auto& [name, record] : validation) {
+    const fs::path to =
+        raw / "val2" / SingleBytes(Features(record).at("image/class/synset")).value();
+    fs::create_directories(to);
+    fs::rename(raw / "val" / name, to / name);
+  }
+  fs::remove(raw / "val");
+  fs::rename(raw / "val2", raw / "val");
+  options_.output_dir = folder_ / "out3";
+  BuildImagenet(options_);
+  EXPECT_EQ(Records("validation"), validation);
+
+  fs::rename(raw / "train" / IdOf(0), raw / "train/tench");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
+              HasSubstr("raw/train: unexpected folder: got tench, want folders with the names of "
+                        "the 1000 synsets, such as n01440764; for classes of your own pass "
+                        "\x1f$(dataset_name)=folder"));
+}
+
 TEST_F(ImagenetTest, WritesOnlyMissingShardsAndVerifies) {
   BuildImagenet(options_);
   const auto before = Records("train");
@@ -257,7 +300,8 @@ TEST_F(ImagenetTest, NamesArchiveImageAndByteOfDamage) {
               HasSubstr("got n00000001.tar, want SYNSET.tar of one of the 1000 synsets"));
   fs::remove(folder_ / "ILSVRC2012_img_train.tar");
   EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
-              HasSubstr("no archives: want ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar"));
+              HasSubstr("no archives or folders: want ILSVRC2012_img_train.tar or "
+                        "train/SYNSET/*.JPEG, and ILSVRC2012_img_val.tar or val/*.JPEG"));
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <map>
 #include <set>
 
+#include "io/datasets/class_folders.h"
 #include "io/datasets/datasets.h"
 #include "io/datasets/drawing.h"
 #include "io/datasets/image_example.h"
 #include "io/datasets/verify.h"
 #include "io/image/jpeg_encode.h"
 #include "tests/io/damage.h"
+#include "tests/io/image/exif_bytes.h"
 #include "tests/support/test_data.h"
 
 namespace carole::io {
@@ -99,6 +101,107 @@ TEST(BuildFolder, SplitsOffTheSameFractionOfEachClass) {
               ElementsAre(Pair(0, 16), Pair(1, 8), Pair(2, 2)));
   EXPECT_THAT(VerifySplit("folder", "validation", options.output_dir).class_counts,
               ElementsAre(Pair(0, 4), Pair(1, 2), Pair(2, 1)));
+}
+
+// As in tiny-imagenet, whose images are in CLASS/images.
+TEST(BuildFolder, TakesImagesInDeeperFolders) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw/photos", {{"cats/images", 3}, {"cats/old/more", 2}, {"dogs", 4}});
+  WriteText(folder / "raw/photos/cats/boxes.txt", "x");
+  const BuildOptions options{.dataset = &FindDataset("folder"),
+                             .raw_dir = folder / "raw",
+                             .output_dir = folder / "out",
+                             .validation_fraction = 0};
+  BuildFolder(options);
+  EXPECT_THAT(ClassNames(*options.dataset, options.output_dir), ElementsAre("cats", "dogs"));
+  EXPECT_THAT(VerifySplit("folder", "train", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 5), Pair(1, 4)));
+}
+
+TEST(BuildFolder, TakesSplitsFromFolders) {
+  for (const char* name : {"val", "Validation", "test"}) {
+    const TemporaryFolder folder;
+    WritePhotos(folder / "raw/train", {{"cats", 3}, {"dogs", 4}, {"owls", 2}});
+    WritePhotos(fs::path(folder / "raw") / name, {{"cats", 2}, {"owls", 1}});
+    fs::create_directories(folder / "raw/notes");
+    const BuildOptions options{
+        .dataset = &FindDataset("folder"), .raw_dir = folder / "raw", .output_dir = folder / "out"};
+    BuildFolder(options);
+    EXPECT_THAT(ClassNames(*options.dataset, options.output_dir),
+                ElementsAre("cats", "dogs", "owls"));
+    EXPECT_THAT(VerifySplit("folder", "train", options.output_dir).class_counts,
+                ElementsAre(Pair(0, 3), Pair(1, 4), Pair(2, 2)));
+    EXPECT_THAT(VerifySplit("folder", "validation", options.output_dir).class_counts,
+                ElementsAre(Pair(0, 2), Pair(2, 1)));
+  }
+}
+
+TEST(BuildFolder, DoesNotMistakeClassesForSplits) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"bus", 2}, {"test", 2}, {"train", 2}});
+  EXPECT_THAT(ListSplitFolders(folder / "raw").train.classes, ElementsAre("bus", "test", "train"));
+  fs::rename(folder / "raw/train", folder / "raw/old");
+  WritePhotos(folder / "raw/train", {{"cats", 1}, {"dogs", 1}});
+  EXPECT_THAT(TextOf<DataError>([&] { ListSplitFolders(folder / "raw"); }),
+              HasSubstr("raw/bus: 2 images next to the splits train and test"));
+  WritePhotos(folder / "kaggle/train", {{"cats", 1}, {"dogs", 1}});
+  WritePhotos(folder / "kaggle", {{"test", 3}});  // in no classes
+  const SplitFolders kaggle = ListSplitFolders(folder / "kaggle");
+  EXPECT_THAT(kaggle.train.classes, ElementsAre("cats", "dogs"));
+  EXPECT_FALSE(kaggle.validation);
+}
+
+TEST(BuildFolder, CountsAndTurnsImagesThatAreNotUpright) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "raw/cats");
+  for (int i = 0; i < 3; ++i) {
+    const Image image = Draw({.height = 16, .width = 24, .number = static_cast<uint64_t>(i)}).image;
+    WriteText(folder / fmt::format("raw/cats/{}.jpg", i),
+              WithOrientation(EncodeJpeg(image.view(), 90), i == 0 ? 1 : 6));
+  }
+  BuildOptions options{.dataset = &FindDataset("folder"),
+                       .raw_dir = folder / "raw",
+                       .output_dir = folder / "out",
+                       .validation_fraction = 0};
+  BuildFolder(options);
+  EXPECT_EQ(VerifySplit("folder", "train", options.output_dir).num_turned, 2);
+  options.apply_exif_orientation = true;
+  EXPECT_THAT(TextOf<UsageError>([&] { BuildFolder(options); }), HasSubstr("of another build"));
+  options.output_dir = folder / "turned";
+  BuildFolder(options);
+  const VerifyReport report = VerifySplit("folder", "train", options.output_dir);
+  EXPECT_EQ(report.num_turned, 0);
+  std::multiset<int64_t> heights;
+  const auto source = OpenRecords(report.shards[0]);
+  TfRecordReader reader(*source);
+  while (const auto record = reader.Next()) {
+    FeatureQuery height[] = {{"image/height"}};
+    FindFeatures(*record, height);
+    heights.insert(SingleInt64(height[0]).value());
+  }
+  EXPECT_THAT(heights, ElementsAre(16, 24, 24));
+}
+
+TEST(BuildFolder, LosesNoClass) {
+  const TemporaryFolder folder;
+  const auto error = [&] { return TextOf<DataError>([&] { ListSplitFolders(folder / "raw"); }); };
+  WritePhotos(folder.path(), {{"raw", 3}});
+  EXPECT_THAT(error(), HasSubstr("raw: no class folders: got 3 images directly in it, want one "
+                                 "folder of images per class, such as "));
+  WritePhotos(folder / "raw", {{"cats", 2}});
+  fs::create_directories(folder / "raw/dogs");
+  WriteText(folder / "raw/dogs/1.HEIC", "x");
+  WriteText(folder / "raw/dogs/2.webp", "x");
+  EXPECT_THAT(error(), HasSubstr("raw/dogs: no JPEG or PNG in this folder: got 1 .heic, 1 .webp, "
+                                 "such as 1.HEIC, want .jpg"));
+  fs::remove_all(folder / "raw");
+  WritePhotos(folder / "raw/train", {{"cats", 2}, {"dogs", 2}});
+  WritePhotos(folder / "raw/val", {{"images", 2}});
+  EXPECT_THAT(error(), HasSubstr("raw/val: class without training images: got folder images, want "
+                                 "cats, dogs; sort its images into folders of these names, or "
+                                 "build \x1f$(raw_dir)="));
+  fs::create_directory_symlink("..", folder / "raw/train/cats/up");
+  EXPECT_THAT(error(), HasSubstr("too deep"));
 }
 
 TEST(BuildFolder, KeepsATrainingImageOfEachClass) {

@@ -90,7 +90,7 @@ TEST_F(VerifyTest, HandlesAnAbsurdLengthWithAValidChecksum) {
 
 TEST_F(VerifyTest, ReportsTruncatedAndEmptyFiles) {
   good_.ShrinkSize(3);
-  const VerifyReport report = Verify({good_.bytes, ""});
+  const VerifyReport report = Verify({good_.bytes, "", Compress("", 31)});
   EXPECT_EQ(report.num_good, 4);
   EXPECT_THAT(report.bad, ElementsAre(HasSubstr(Location(4, offsets_[4]) + "truncated record"),
                                       HasSubstr("shard-1: the file is empty")));

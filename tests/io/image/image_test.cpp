@@ -130,7 +130,8 @@ TEST(Png, RejectsDamage) {
 }
 
 TEST(Image, RecognizesFileNamesOfImages) {
-  for (const char* name : {"a.jpg", "b/a.JPEG", "a.b.Png"}) EXPECT_TRUE(HasImageName(name)) << name;
+  for (const char* name : {"a.jpg", "b/a.JPEG", "a.b.Png", "a.jfif", "a.JPE"})
+    EXPECT_TRUE(HasImageName(name)) << name;
   for (const char* name : {"a.gif", "jpg", ".jpg", "b/._a.jpg", "a.jpg.txt", ""})
     EXPECT_FALSE(HasImageName(name)) << name;
 }
@@ -145,10 +146,30 @@ TEST(Image, ChecksTheSizeBeforeItAllocatesMemory) {
 }
 
 TEST(Image, RejectsAnUnknownFormat) {
-  EXPECT_EQ(TextOf<DataError>([] { Decode("GIF89a", 3); }),
-            "[io.image] image: unknown format: got 6 bytes that begin with 0x474946383961 (a "
-            "GIF), want a JPEG or a PNG");
-  EXPECT_THAT(TextOf<DataError>([] { Decode("", 3); }), HasSubstr("got 0 bytes"));
+  const auto error = [](const std::string& bytes) {
+    return TextOf<DataError>([&] { Decode(bytes, 3); });
+  };
+  EXPECT_EQ(error("\x01\x02 what"),
+            "[io.image] image: unknown format: got 7 bytes that begin with 0x01022077686174, want "
+            "a JPEG or a PNG");
+  EXPECT_EQ(error("GIF89a"),
+            "[io.image] image: wrong format: got a GIF, want a JPEG or a PNG; convert it");
+  EXPECT_EQ(error(""),
+            "[io.image] image: empty file: got 0 bytes, want a JPEG or a PNG; copy the image "
+            "again");
+  EXPECT_THAT(error(std::string(9, '\0')), HasSubstr("only zeros: got 9 bytes"));
+  const std::string box("\0\0\0\x1c", 4);
+  const std::pair<std::string, std::string> cases[] = {
+      {box + "ftypheic", "got a HEIC image"},
+      {box + "ftypavif", "got an AVIF image"},
+      {box + "ftypisom", "got a video"},
+      {"RIFF\x10  \x02WEBPVP8 ", "got a WebP"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:12",
+       "got a Git LFS pointer, want a JPEG or a PNG; fetch the image: git lfs pull"},
+      {"\r\n <!DOCTYPE html><html>", "got an HTML page"},
+      {"\xef\xbb\xbf<HTML>404", "got an HTML page, want a JPEG or a PNG; download the image again"},
+  };
+  for (const auto& [bytes, want] : cases) EXPECT_THAT(error(bytes), HasSubstr(want));
 }
 
 }  // namespace

@@ -190,10 +190,10 @@ TEST(BadJpeg, RefusesMoreThanEightBits) {
 
 TEST(BadJpeg, NamesOtherFormats) {
   EXPECT_THAT(ErrorOf(std::string("GIF89a\x01\x00\x01\x00", 10)),
-              HasSubstr("(a GIF), want a JPEG"));
-  EXPECT_THAT(ErrorOf(std::string("BM\x46\x00\x00\x00", 6)), HasSubstr("(a BMP), want a JPEG"));
-  EXPECT_THAT(ErrorOf("RIFF1234WEBP"), HasSubstr("(a WebP), want a JPEG"));
-  EXPECT_THAT(ErrorOf("\xff\xd8 no jpeg"), HasSubstr("(an unknown format)"));
+              HasSubstr("got a GIF, want a JPEG"));
+  EXPECT_THAT(ErrorOf(std::string("BM\x46\x00\x00\x00", 6)), HasSubstr("got a BMP, want a JPEG"));
+  EXPECT_THAT(ErrorOf("RIFF1234WEBP"), HasSubstr("got a WebP, want a JPEG"));
+  EXPECT_THAT(ErrorOf("\xff\xd8 no jpeg"), HasSubstr("unknown format"));
 }
 
 // Changes the size in the frame header.

@@ -421,21 +421,18 @@ TEST_F(BadRecordsTest, AreLimitedPerEpoch) {
   EXPECT_EQ(batches, 3 * 6);
 }
 
-TEST_F(BadRecordsTest, EmptyAndTruncatedCompressedShardsAreSkipped) {
+TEST_F(BadRecordsTest, TruncatedCompressedShardsAreSkipped) {
   const std::string compressed = Compress(Records(Examples()), 31);
-  for (const std::string& bytes :
-       {std::string(), compressed.substr(0, compressed.size() * 3 / 4)}) {
-    WriteText(File(), bytes);
-    EXPECT_THROW(MakePipeline(Options()), DataError);
-    PipelineOptions options = Tolerant(1);
-    options.repeat = false;
-    const auto source = MakePipeline(options);
-    EpochCounts last;
-    while (const Batch* batch = source->Next()) last = batch->counts;
-    EXPECT_EQ(last.skipped[0], 1);
-    EXPECT_EQ(last.seen, source->num_samples() - 1);
-    EXPECT_EQ(last.seen > 0, !bytes.empty());
-  }
+  WriteText(File(), compressed.substr(0, compressed.size() * 3 / 4));
+  EXPECT_THROW(MakePipeline(Options()), DataError);
+  PipelineOptions options = Tolerant(1);
+  options.repeat = false;
+  const auto source = MakePipeline(options);
+  EpochCounts last;
+  while (const Batch* batch = source->Next()) last = batch->counts;
+  EXPECT_EQ(last.skipped[0], 1);
+  EXPECT_EQ(last.seen, source->num_samples() - 1);
+  EXPECT_GT(last.seen, 0);
 }
 
 TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
@@ -445,8 +442,10 @@ TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
   for (int batch = 0; batch < 3; ++batch) EXPECT_NE(source->Next(), nullptr);
   const std::string text = TextOf<DataError>([&] { source->Next(); });
   EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
-  EXPECT_THAT(text, HasSubstr("(a GIF), want a JPEG or a PNG; this is bad record 3 of the epoch, "
-                              "\x1f$(max_bad_records)=2"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("got a GIF, want a JPEG or a PNG; convert it; this is bad record 3 of the epoch, "
+                "\x1f$(max_bad_records)=2"));
   EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/io/compress.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -86,10 +87,30 @@ TEST(RecordIndex, ContinuesAfterDamageIfRequested) {
   EXPECT_FALSE(damaged);
 }
 
-TEST(RecordIndex, CountsAnEmptyShardAsOneBadRecord) {
-  bool damaged = false;
-  EXPECT_EQ(ScanRecords(MemorySource("shard", ""), &damaged), (std::vector<uint64_t>{0, 0}));
-  EXPECT_TRUE(damaged);
+// TensorFlow reads both. But a file of 0 bytes may come from a failed copy.
+TEST(RecordIndex, ReadsEmptyShards) {
+  const TemporaryFolder folder;
+  RecordIndexOptions options = TwoShards(folder);
+  const auto find_all = [&] {
+    const RecordIndex index = LoadRecordIndex(options);
+    std::vector<int> shards;
+    for (int64_t record = 0; record < index.num_records(); ++record)
+      shards.push_back(index.Find(record).shard);
+    return shards;
+  };
+  WriteText(folder / "none", Compress("", 31));
+  options.shards = {folder / "none", folder / "a", folder / "none", folder / "b", folder / "none"};
+  const auto want = testing::ElementsAre(1, 1, 3, 3, 3);
+  EXPECT_THAT(find_all(), want);
+  EXPECT_THAT(find_all(), want);  // from the cache
+  WriteText(folder / "none", "");
+  EXPECT_THAT(TextOf<DataError>(find_all),
+              HasSubstr("none: the file is empty: got 0 records, want at least 1; re-copy the "
+                        "shard, or pass \x1f$(max_bad_records)=1"));
+  options.skip_damage = true;
+  EXPECT_THAT(find_all(), want);
+  options.shards = {folder / "none"};
+  EXPECT_THAT(TextOf<DataError>(find_all), HasSubstr("no records: got 1 shards"));
 }
 
 TEST(RecordIndex, DoesNotCacheDamagedShards) {

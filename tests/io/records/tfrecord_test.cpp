@@ -168,7 +168,7 @@ TEST(TfRecord, RejectsTruncationAtEveryByte) {
 TEST(TfRecord, RejectsAnEmptyFile) {
   EXPECT_EQ(ErrorOf({""}),
             "[io.tfrecord] train-00012: the file is empty: got 0 records, want at least 1; re-copy "
-            "the shard");
+            "the shard, or pass \x1f$(max_bad_records)=1 to take it as a shard without records");
 }
 
 TEST(TfRecord, RejectsAFileOfAnotherKind) {
