@@ -189,6 +189,7 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
   const std::vector<PlanLine> settings =
       DescribePlan(config, plan, input, context, rate, parameters);
   LogPlan(settings);
+  if (context.is_chief()) WarnOfFastDecay(config, plan, rate);
   const train::TimeLimit limit = MakeTimeLimit(config.time_limit);
   train::TrainerOptions options = config.trainer;
   options.attributes = MakeRunMetadata(config, plan, input, context);

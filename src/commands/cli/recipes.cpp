@@ -289,8 +289,9 @@ void AddRecipeFlags(CommandLine& line, std::string& recipe) {
     if (line.HasFlag(alias.flag))
       line.AddValueAlias(alias.name, alias.flag, alias.value, alias.allowed);
   }
-  for (const auto& [name, instead, describe_wanted] : kIgnoredFlags)
-    line.AddIgnored(name, instead, describe_wanted);
+  for (const auto& [name, instead, describe_wanted] : kIgnoredFlags) {
+    if (!line.HasFlag(name)) line.AddIgnored(name, instead, describe_wanted);
+  }
   for (const auto& [name, instead, describe_wanted] : kIgnoredBools)
     line.AddIgnoredBool(name, instead, describe_wanted);
 }

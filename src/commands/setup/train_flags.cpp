@@ -25,6 +25,8 @@
 // that old command lines decay as often as they did.
 #include "src/commands/setup/train_flags.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -34,6 +36,7 @@
 #include "src/commands/setup/inputs.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/text/parse_number.h"
 
 namespace carole::commands {
 namespace {
@@ -44,6 +47,15 @@ std::string ValidateFinalModelName(const std::string& name) {
       name.ends_with(".h5") && !name.starts_with("model.ckpt") && name.find('/') == name.npos;
   return name.empty() || is_good ? ""
                                  : name + ": want NAME.h5, without a folder, and not model.ckpt*";
+}
+
+// Validates --batch_norm_decay: returns "" or an error text.
+std::string ValidateBatchNormDecay(const std::string& text) {
+  if (text == "net" || text == "auto") return "";
+  const auto decay = ParseNumber<double>(text);
+  const bool is_good = decay && *decay > 0 && *decay < 1;
+  return is_good ? ""
+                 : fmt::format("got {}, want net, auto, or a number above 0 and below 1", text);
 }
 
 // An interval of 0 seconds means never, as in TensorFlow's Supervisor.
@@ -136,6 +148,11 @@ void TrainFlags::AddFileFlags() {
 
 void TrainFlags::AddLossFlags() {
   line_.Group("Optimization");
+  line_
+      .Add("batch_norm_decay", config_.batch_norm_decay,
+           "Decay of the moving statistics of batch norm, with which a net is evaluated; net: "
+           "that of the net in TF-Slim; auto: one that fits the length of the run.")
+      .Satisfies(ValidateBatchNormDecay);
   line_.Add("label_smoothing", config_.net.model.label_smoothing,
             "Share of each label that is spread evenly over all classes.");
   line_.Add("loss_scale", config_.loss_scale,
@@ -186,6 +203,7 @@ void TrainFlags::AddEvaluationFlags() {
 bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   if (!ParseWithRecipe(line_, arguments, config_.recipe, &Recipe::train)) return false;
   ResolveBatch();
+  ResolveBatchNorm();
   ResolveLength();
   ResolveEvaluation();
   ResolveIntervals();
@@ -209,6 +227,14 @@ void TrainFlags::ResolveBatch() {
   if (batch.must_divide)
     throw UsageError("[flags] --batch_size, --train_batch_size: both given; give only one of them");
   batch.per_host = 0;
+}
+
+// imagenet_main had this flag without effect, so its jobs keep the decay that they were trained
+// with.
+void TrainFlags::ResolveBatchNorm() {
+  if (config_.recipe != "imagenet_main" || !line_.IsGiven("batch_norm_decay")) return;
+  LogInfo("flags", "--batch_norm_decay: imagenet_main ignored it as well; the net uses 0.997");
+  config_.batch_norm_decay = "net";
 }
 
 void TrainFlags::ResolveLength() {

@@ -31,6 +31,7 @@ class TrainFlags {
   void AddFineTuningFlags();
   void AddEvaluationFlags();
   void ResolveBatch();
+  void ResolveBatchNorm();
   void ResolveLength();
   void ResolveEvaluation();
   void ResolveIntervals();
