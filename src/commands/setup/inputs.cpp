@@ -54,12 +54,16 @@ std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag) 
   return named != nullptr ? std::string(named->preprocessing) : flag;
 }
 
+void RequireDatasetDir(const DataConfig& dataset) {
+  if (dataset.pipeline.dataset_dir.empty())
+    throw UsageError("[flags] --dataset_dir: missing; name the folder of the TFRecords");
+}
+
 NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset) {
   NetInput input;
   input.net = &nets::FindNet(net.model_name);
   input.dataset = &io::FindDataset(dataset.dataset_name);
-  if (dataset.pipeline.dataset_dir.empty())
-    throw UsageError("[flags] --dataset_dir: missing; name the folder of the TFRecords");
+  RequireDatasetDir(dataset);
   input.preprocessing = PreprocessingOf(*input.net, dataset.preprocessing_name);
   input.image_size =
       static_cast<int>(net.model.image_size > 0 ? net.model.image_size : input.net->image_size);

@@ -33,6 +33,7 @@
 #include "io/datasets/datasets.h"
 #include "src/commands/cli/recipes.h"
 #include "src/commands/setup/activation_memory.h"
+#include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/inputs.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -259,6 +260,7 @@ void TrainFlags::ResolveLength() {
 void TrainFlags::ResolveEvaluation() {
   const bool never = line_.IsGiven("eval_every") && !line_.IsGiven("epochs_per_eval");
   if (config_.trainer.eval_every > 0 || never) config_.evaluation.epochs_per_eval = 0;
+  if (never && !line_.IsGiven("keep_best")) config_.trainer.keep_best = false;
 }
 
 void TrainFlags::ResolveIntervals() {
@@ -275,12 +277,9 @@ void TrainFlags::ResolveIntervals() {
 
 std::string EvaluationSplit(const TrainConfig& config) {
   if (!config.evaluation.split.empty()) return config.evaluation.split;
-  const std::string& trained = config.data.pipeline.split;
-  std::string split = trained;
-  for (const io::SplitEntry& entry : io::FindDataset(config.data.dataset_name).splits) {
-    if (entry.name != trained) split = entry.name;
-  }
-  return split;
+  const io::PipelineOptions& data = config.data.pipeline;
+  return DefaultEvaluationSplit(io::FindDataset(config.data.dataset_name), data.dataset_dir,
+                                data.split);
 }
 
 }  // namespace carole::commands

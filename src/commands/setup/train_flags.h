@@ -44,8 +44,8 @@ class TrainFlags {
   std::string trace_steps_ = "100";
 };
 
-// Returns the split that is evaluated: the named one, else the data set's split that is not trained
-// on. Throws UsageError for an unknown data set.
+// Returns the split that is evaluated: the named one, else DefaultEvaluationSplit(). Throws
+// UsageError for an unknown data set.
 std::string EvaluationSplit(const TrainConfig& config);
 
 }  // namespace carole::commands
