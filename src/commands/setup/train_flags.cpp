@@ -205,6 +205,7 @@ bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   if (!ParseWithRecipe(line_, arguments, config_.recipe, &Recipe::train)) return false;
   ResolveBatch();
   ResolveBatchNorm();
+  ResolvePreprocessing();
   ResolveLength();
   ResolveEvaluation();
   ResolveIntervals();
@@ -236,6 +237,16 @@ void TrainFlags::ResolveBatchNorm() {
   if (config_.recipe != "imagenet_main" || !line_.IsGiven("batch_norm_decay")) return;
   LogInfo("flags", "--batch_norm_decay: imagenet_main ignored it as well; the net uses 0.997");
   config_.batch_norm_decay = "net";
+}
+
+// The preprocessing of small nets takes a piece of the image instead of resizing it, which suits
+// MNIST, but shows hardly anything of a photo.
+void TrainFlags::ResolvePreprocessing() {
+  constexpr int64_t kSmall = 100;  // pixels
+  std::string& preprocessing = config_.data.preprocessing_name;
+  const nets::NetEntry* const net = nets::TryFindNet(config_.net.model_name);
+  if (config_.recipe == "own_images" && preprocessing.empty() && net && net->image_size < kSmall)
+    preprocessing = "inception";
 }
 
 void TrainFlags::ResolveLength() {

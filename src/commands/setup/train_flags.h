@@ -32,6 +32,7 @@ class TrainFlags {
   void AddEvaluationFlags();
   void ResolveBatch();
   void ResolveBatchNorm();
+  void ResolvePreprocessing();
   void ResolveLength();
   void ResolveEvaluation();
   void ResolveIntervals();
