@@ -227,6 +227,11 @@ TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
       RunToEnd({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
   for (const char* name : {"  odd one\n", "  even\n"}) EXPECT_THAT(run.out, HasSubstr(name));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out, HasSubstr(" even … and 1 more\n"));
+  std::filesystem::remove(data + "/validation-00000-of-00001.tfrecord");
+  EXPECT_THAT(Carole({"eval", "--dataset_dir=" + data, "--checkpoint_path=" + train_dir_,
+                      "--eval_dir=", "--max_num_batches=1"})
+                  .err,
+              HasSubstr("the net was trained on these images"));
   // A file of TensorFlow does not say its classes.
   const std::string tf = folder_ / "tf/model.ckpt";
   RunToEnd({"checkpoint", "convert", train_dir_, tf});
