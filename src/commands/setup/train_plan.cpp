@@ -26,9 +26,11 @@
 
 #include "io/datasets/datasets.h"
 #include "src/commands/cli/recipes.h"
+#include "src/commands/setup/evaluation.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/text/join_names.h"
 #include "src/core/text/parse_number.h"
 #include "src/core/text/to_int64.h"
 #include "src/train/state/moving_statistics.h"
@@ -157,6 +159,7 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
                            config.data.pipeline.dataset_dir, input.preprocessing,
                            input.augmentations.empty() ? "" : ", " + input.augmentations.Describe(),
                            Name(input.training_dtype()))},
+      {"classes", JoinFirst(NetClassNames(config.data, input), 8)},
       {"length", trainer.eval_every > 0
                      ? fmt::format("{}, evaluated every {}", length, trainer.eval_every)
                      : length},
