@@ -428,7 +428,7 @@ TEST_F(RecipeTest, OwnImagesFitTheLengthOfTheRun) {
       Train({"--recipe=own_images", "--dataset_dir=" + data, "--train_dir=" + train_dir_,
              "--train_image_size=32", "--max_number_of_steps=2"});
   for (const char* text :
-       {"adamw", "0.001, cosine to 0 in 2 steps", "batch norm decay 0.8", "evaluated every 10",
+       {"adamw", "0.003, cosine to 0 in 2 steps", "batch norm decay 0.8", "evaluated every 10",
         "[train] batch norm: 64 % of the start of its moving statistics is left after 2 steps",
         "--batch_norm_decay=auto", "[train] accuracy on validation: "})
     EXPECT_THAT(run.err, HasSubstr(text));

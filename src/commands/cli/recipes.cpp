@@ -104,9 +104,9 @@ constexpr FlagDefault kMnistDistEval[] = {
 constexpr FlagDefault kOwnImagesTrain[] = {
     {"dataset_name", "folder"},    {"model_name", "mobilenet_v1_025"},
     {"min_crop_area", "0.5"},      {"batch_size", "16"},
-    {"train_epochs", "60"},        {"optimizer", "adamw"},
+    {"train_epochs", "80"},        {"optimizer", "adamw"},
     {"weight_decay", "0.01"},      {"clip_gradient_norm", "5"},
-    {"learning_rate", "0.001"},    {"learning_rate_decay_type", "cosine"},
+    {"learning_rate", "0.003"},    {"learning_rate_decay_type", "cosine"},
     {"num_epochs_per_decay", "0"}, {"end_learning_rate", "0"},
     {"warmup_epochs", "2"},        {"batch_norm_decay", "auto"},
     {"epochs_per_eval", "5"},      {"keep_best", "true"},

@@ -27,7 +27,7 @@ double StatisticsDecay(const Graph& graph) {
 double FitStatisticsDecay(int64_t steps) {
   constexpr double kShortest = 0.8, kLongest = 0.997, kEndless = 0.99;
   if (steps <= 0) return kEndless;
-  return std::clamp(1 - 10 / static_cast<double>(steps), kShortest, kLongest);
+  return std::clamp(1 - 20 / static_cast<double>(steps), kShortest, kLongest);
 }
 
 std::string DescribeYoungStatistics(double decay, int64_t steps) {

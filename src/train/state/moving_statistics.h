@@ -14,7 +14,7 @@ namespace carole::train {
 double StatisticsDecay(const Graph& graph);
 
 // Returns a decay that fits a run of this many steps (0: no end). The statistics are then averages
-// over about the last tenth of the run.
+// over about the last twentieth of the run.
 double FitStatisticsDecay(int64_t steps);
 
 // Describes the problem and its remedy if more than 5 % of the start is left after this many steps;

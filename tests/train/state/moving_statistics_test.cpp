@@ -26,7 +26,7 @@ TEST(MovingStatistics, SayHowMuchOfTheirStartIsLeft) {
 }
 
 TEST(MovingStatistics, DecayFitsTheLengthOfTheRun) {
-  EXPECT_DOUBLE_EQ(FitStatisticsDecay(200), 0.95);
+  EXPECT_DOUBLE_EQ(FitStatisticsDecay(200), 0.9);
   EXPECT_DOUBLE_EQ(FitStatisticsDecay(1'000'000), 0.997);
   EXPECT_DOUBLE_EQ(FitStatisticsDecay(0), 0.99);
   for (const int64_t steps : {20, 100, 1000, 100'000})
