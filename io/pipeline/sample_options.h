@@ -27,6 +27,7 @@ struct SampleOptions {
   bool dct_scaling = false;          // large JPEGs are decoded at a reduced size
   Augmentations augmentations = {};  // of training; all are active (Augmentations::Active())
   bool fast_mode = true;             // PreprocessingTask::fast_mode
+  double min_crop_area = 0;          // PreprocessingTask::min_crop_area
   bool use_bounding_boxes = false;   // uses the boxes in the records if the preprocessing can
   bool random_order = false;         // records are read in random order: a hint to the system
 };

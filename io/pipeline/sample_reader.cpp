@@ -125,7 +125,8 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
                 .out = image,
                 .rng = &rng,
                 .boxes = boxes,
-                .fast_mode = options_.fast_mode});
+                .fast_mode = options_.fast_mode,
+                .min_crop_area = options_.min_crop_area});
     for (const auto& [name, augmentation] : options_.augmentations.images) {
       Rng own = AugmentationRng(options_.seed, name, epoch, record);
       augmentation->Apply({.values = image,

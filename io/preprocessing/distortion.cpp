@@ -101,10 +101,10 @@ bool IsCoveredEnough(const Corners& box, const Region& crop) {
 
 // Draws height and width of a crop, once. Returns false if the result does not fit. Uses float32
 // and rounds where TensorFlow does, so that the distribution is the same.
-bool DrawCropSize(int height, int width, Rng& rng, Region& crop) {
+bool DrawCropSize(int height, int width, double min_share, Rng& rng, Region& crop) {
   const float aspect = Uniform(rng, 0.75f, 1.33f);  // width over height
   const float pixels = static_cast<float>(height) * static_cast<float>(width);
-  const float min_area = 0.05f * pixels;
+  const float min_area = (min_share > 0 ? static_cast<float>(min_share) : 0.05f) * pixels;
   const float max_area = 1.0f * pixels;
   const auto width_of = [&](int h) {
     return static_cast<int>(std::lrint(static_cast<float>(h) * aspect));
@@ -147,8 +147,13 @@ ScaledCrop ScaleShorterSide(int height, int width, int shorter, SideRounding rou
 }
 
 ScaledCrop DrawScaledCrop(int height, int width, int out_height, int out_width,
-                          SideRounding rounding, Rng& rng) {
-  const int shorter = kShortestSide + Below(rng, kLongestSide - kShortestSide + 1);
+                          SideRounding rounding, Rng& rng, double min_area) {
+  int longest = kLongestSide;
+  if (min_area > 0) {
+    longest = static_cast<int>(std::clamp(std::min(out_height, out_width) / std::sqrt(min_area),
+                                          double{kShortestSide}, double{kLongestSide}));
+  }
+  const int shorter = kShortestSide + Below(rng, longest - kShortestSide + 1);
   ScaledCrop crop = ScaleShorterSide(height, width, shorter, rounding);
   crop.top = Below(rng, crop.height - out_height + 1);
   crop.left = Below(rng, crop.width - out_width + 1);
@@ -164,13 +169,14 @@ ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_widt
   return crop;
 }
 
-Region DrawCropRegion(int height, int width, std::span<const Box> boxes, Rng& rng) {
+Region DrawCropRegion(int height, int width, std::span<const Box> boxes, Rng& rng,
+                      double min_area) {
   constexpr int kAttempts = 100;
   constexpr Box kWhole{};
   if (boxes.empty()) boxes = std::span(&kWhole, 1);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Region crop;
-    if (!DrawCropSize(height, width, rng, crop)) continue;
+    if (!DrawCropSize(height, width, min_area, rng, crop)) continue;
     // The last possible position is never drawn, as in TensorFlow.
     if (crop.height < height) crop.top = Below(rng, height - crop.height);
     if (crop.width < width) crop.left = Below(rng, width - crop.width);
@@ -182,8 +188,8 @@ Region DrawCropRegion(int height, int width, std::span<const Box> boxes, Rng& rn
 }
 
 InceptionDistortion DrawInceptionDistortion(int height, int width, std::span<const Box> boxes,
-                                            bool fast_mode, Rng& rng) {
-  InceptionDistortion d{.crop = DrawCropRegion(height, width, boxes, rng)};
+                                            bool fast_mode, Rng& rng, double min_area) {
+  InceptionDistortion d{.crop = DrawCropRegion(height, width, boxes, rng, min_area)};
   if (!fast_mode) d.resize_method = Below(rng, 4);
   d.mirrored = CoinFlip(rng);
   d.color.brightness = Uniform(rng, -32.0f / 255.0f, 32.0f / 255.0f);

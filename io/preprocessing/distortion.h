@@ -30,10 +30,11 @@ enum class SideRounding { kHalfEven, kTruncate };
 ScaledCrop ScaleShorterSide(int height, int width, int shorter, SideRounding rounding);
 
 // Training: the shorter side is uniform in 256..512 (both included). The crop of size (out_height,
-// out_width) is uniform over all positions. It is mirrored with probability 1/2. Throws as
-// ScaleShorterSide().
+// out_width) is uniform over all positions. It is mirrored with probability 1/2. With `min_area`
+// above 0, the shorter side is bounded so that the crop takes this share of a square image, but not
+// below 256. Throws as ScaleShorterSide().
 ScaledCrop DrawScaledCrop(int height, int width, int out_height, int out_width,
-                          SideRounding rounding, Rng& rng);
+                          SideRounding rounding, Rng& rng, double min_area = 0);
 // Evaluation: the shorter side is 256, and the crop is in the center. Throws as ScaleShorterSide().
 ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_width,
                              SideRounding rounding);
@@ -41,8 +42,9 @@ ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_widt
 // TensorFlow's sample_distorted_bounding_box with TF-Slim's parameters. Returns a crop whose width
 // is 0.75 to 1.33 times its height. It has 5 % to 100 % of the image's area and shows at least 10 %
 // of one of the boxes. Without boxes, the whole image counts as one. Returns the whole image if 100
-// attempts fail.
-Region DrawCropRegion(int height, int width, std::span<const Box> boxes, Rng& rng);
+// attempts fail. `min_area` above 0 replaces the 5 %.
+Region DrawCropRegion(int height, int width, std::span<const Box> boxes, Rng& rng,
+                      double min_area = 0);
 
 // The parameters of Inception's color distortion.
 struct ColorDistortion {
@@ -68,7 +70,7 @@ struct InceptionDistortion {
   ColorDistortion color;
 };
 InceptionDistortion DrawInceptionDistortion(int height, int width, std::span<const Box> boxes,
-                                            bool fast_mode, Rng& rng);
+                                            bool fast_mode, Rng& rng, double min_area = 0);
 
 // The random decisions of CIFAR-10's training preprocessing. The image is padded with four zeros on
 // each side.

@@ -37,6 +37,9 @@ struct PreprocessingTask {
   std::span<const Box> boxes = {};
   // Inception's training only: resizes bilinearly and changes only brightness and saturation.
   bool fast_mode = true;
+  // Training of Inception, VGG and ResNet only: the smallest share of a square image that a crop
+  // takes; 0: TF-Slim's crops.
+  double min_crop_area = 0;
 };
 
 // These functions have no state and may run on any thread. They throw DataError if an image cannot

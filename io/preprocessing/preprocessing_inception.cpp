@@ -78,8 +78,9 @@ void PreprocessInceptionEval(const PreprocessingTask& task) {
 }
 
 void PreprocessInceptionTrain(const PreprocessingTask& task) {
-  const InceptionDistortion d = DrawInceptionDistortion(task.image.height(), task.image.width(),
-                                                        task.boxes, task.fast_mode, *task.rng);
+  const InceptionDistortion d =
+      DrawInceptionDistortion(task.image.height(), task.image.width(), task.boxes, task.fast_mode,
+                              *task.rng, task.min_crop_area);
   if (!task.fast_mode || task.image.channels() != 3) return DistortStepByStep(task, d);
   PixelMap map = kMap;
   map.distort = true;

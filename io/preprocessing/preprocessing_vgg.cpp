@@ -32,7 +32,7 @@ void ResizeAndCrop(const PreprocessingTask& task, const ScaledCrop& crop, const 
 void Train(const PreprocessingTask& task, SideRounding rounding, const PixelMap& map) {
   ResizeAndCrop(task,
                 DrawScaledCrop(task.image.height(), task.image.width(), task.height, task.width,
-                               rounding, *task.rng),
+                               rounding, *task.rng, task.min_crop_area),
                 map);
 }
 

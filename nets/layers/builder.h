@@ -49,6 +49,10 @@ class NetBuilder {
   bool is_training() const { return options_.training; }
   bool uses_dropout() const { return options_.training && options_.dropout; }
   int64_t num_classes() const { return options_.num_classes; }
+  // Returns the decay of moving statistics: that of the options, or else the net's own.
+  double BatchNormDecay(double own) const {
+    return options_.batch_norm_decay > 0 ? options_.batch_norm_decay : own;
+  }
   // Returns the number of the next dropout layer, from 0 on. It is part of the key of the layer's
   // random numbers.
   int64_t NextDropoutLayer() { return dropout_layers_++; }

@@ -20,6 +20,7 @@ namespace carole::nets {
 
 // The moving statistics are updated as moving = decay * moving + (1 - decay) * batch. epsilon is
 // raised to at least 1.001e-5, as TensorFlow's fused kernel does, so that results are the same.
+// ModelOptions::batch_norm_decay wins over decay.
 struct BatchNormOptions {
   double decay = 0.999;
   double epsilon = 0.001;

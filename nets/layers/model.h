@@ -18,7 +18,8 @@ struct ModelOptions {
   bool training = false;    // with batch statistics, dropout and auxiliary heads
   bool dropout = true;      // false: no dropout, even in training
   double label_smoothing = 0;
-  bool soft_labels = false;  // the input "labels" is (N,K) instead of (N)
+  double batch_norm_decay = 0;  // decay of all moving statistics; 0: each net's own
+  bool soft_labels = false;     // the input "labels" is (N,K) instead of (N)
   // If set, the images are bytes, and the graph normalizes them first.
   std::optional<NormalizeAttributes> normalize;
   DType compute = DType::kF32;  // type of variables and results; kF64 for tests

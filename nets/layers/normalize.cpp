@@ -55,7 +55,7 @@ ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNo
   in.moving_variance = AddStatistic(b, ChannelVariable("moving_variance", channels, 1));
   const ValueId y = ops::BatchNorm(b.graph(), in,
                                    {.epsilon = std::max(options.epsilon, kMinEpsilon),
-                                    .decay = options.decay,
+                                    .decay = b.BatchNormDecay(options.decay),
                                     .training = b.is_training()});
   return Activate(b, y, activation);
 }

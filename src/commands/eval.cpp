@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <thread>
+#include <type_traits>
 
 #include "collectives/ranks/rank_local_work.h"
 #include "io/checkpoint/checkpoint.h"
@@ -20,6 +22,7 @@
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/cli/recipes.h"
+#include "src/commands/flags/flag_check.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/raw_data.h"
 #include "src/core/error.h"
@@ -94,6 +97,78 @@ void AddFlags(CommandLine& line, EvalFlags& flags) {
   AddRecipeFlags(line, flags.recipe);
 }
 
+// Returns the metadata of the run that is evaluated. Only rank 0 reads the checkpoint. Empty for
+// files of other programs, and if a run is followed that has no intact checkpoint yet. Collective.
+train::RunMetadata ShareRunMetadata(const EvalFlags& flags, const RankContext& context) {
+  std::string text;  // names and values, with a zero byte after each
+  collectives::RunRankLocal(context.communicator(), "checkpoint", [&] {
+    if (!context.is_chief()) return;
+    try {
+      for (const auto& [name, value] : ReadRunMetadata(*io::OpenWeights(flags.checkpoint.path)))
+        text.append(name).append(1, '\0').append(value).append(1, '\0');
+    } catch (const Error&) {
+      if (flags.eval_interval_secs == 0) throw;
+    }
+  });
+  size_t bytes = text.size();
+  context.communicator().Broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0,
+                                   {.what = "metadata"});
+  text.resize(bytes);
+  context.communicator().Broadcast(std::as_writable_bytes(std::span(text)), 0,
+                                   {.what = "metadata"});
+  train::RunMetadata metadata;
+  std::istringstream words(text);
+  for (std::string name, value; std::getline(words, name, '\0');) {
+    std::getline(words, value, '\0');
+    metadata[name] = value;
+  }
+  return metadata;
+}
+
+// Returns the split that is evaluated if none was given: TF-Slim's default, if the data set has it.
+std::string ChooseSplit(const EvalFlags& flags, const train::RunMetadata& metadata) {
+  const std::string& by_default = flags.data.pipeline.split;
+  const std::filesystem::path folder = flags.data.pipeline.dataset_dir;
+  const io::DatasetEntry& dataset = io::FindDataset(flags.data.dataset_name);
+  for (const io::SplitEntry& split : dataset.splits) {
+    if (split.name == by_default && HasRecords(split, folder)) return by_default;
+  }
+  const auto trained = metadata.find(train::kSplit);
+  return DefaultEvaluationSplit(dataset, folder,
+                                trained == metadata.end() ? "train" : trained->second);
+}
+
+// Takes what was not given from the checkpoint, so that images and labels mean what they did in
+// training.
+void FillFromCheckpoint(const CommandLine& line, const train::RunMetadata& metadata,
+                        EvalFlags& flags) {
+  const auto take = [&](const char* flag, const char* attribute, auto& value) {
+    if (line.IsGiven(flag) || !metadata.contains(attribute)) return;
+    value = std::remove_cvref_t<decltype(value)>();
+    train::FillFromMetadata(metadata, attribute, value);
+  };
+  DataConfig& data = flags.data;
+  take("model_name", train::kNet, flags.net.model_name);
+  take("eval_image_size", train::kImageSize, flags.net.model.image_size);
+  take("dataset_name", train::kDataset, data.dataset_name);
+  take("preprocessing_name", train::kPreprocessing, data.preprocessing_name);
+  take("labels_offset", train::kLabelsOffset, data.pipeline.labels_offset);
+  const auto channels = metadata.find(train::kChannels);
+  if (!line.IsGiven("use_grayscale") && channels != metadata.end() && channels->second == "1")
+    data.use_grayscale = io::FindDataset(data.dataset_name).channels != 1;
+  if (!line.IsGiven("dataset_split_name")) data.pipeline.split = ChooseSplit(flags, metadata);
+}
+
+void LogPlan(const EvalFlags& flags, const NetInput& input, const train::RunMetadata& metadata) {
+  const io::PipelineOptions& data = flags.data.pipeline;
+  LogInfo("eval", "{}: images {}x{}x{}, {} classes, preprocessing {}; {} {} in {}", input.net->name,
+          input.image_size, input.image_size, input.channels, input.num_classes,
+          input.preprocessing, input.dataset->name, data.split, data.dataset_dir);
+  const auto trained = metadata.find(train::kSplit);
+  if (trained != metadata.end() && trained->second == data.split)
+    LogInfo("eval", "the net was trained on these images, so new ones will do worse");
+}
+
 // The checkpoint that rank 0 read.
 struct EvaluatedCheckpoint {
   std::string path;
@@ -103,6 +178,7 @@ struct EvaluatedCheckpoint {
 EvaluatedCheckpoint Read(const EvalFlags& flags, const std::string& path,
                          const train::RunMetadata* metadata, VariableStore& store) {
   const std::unique_ptr<io::WeightsSource> reader = io::OpenWeights(path);
+  if (metadata) train::RequireSameClasses(ReadRunMetadata(*reader), *metadata, reader->path());
   train::ReadVariables(*reader, ChooseWeightsKind(flags.checkpoint.moving_average_decay), store);
   const EvaluatedCheckpoint evaluated{reader->path(), reader->step().value_or(0)};
   if (metadata) train::CompareEvaluationMetadata(ReadRunMetadata(*reader), *metadata);
@@ -191,6 +267,8 @@ class Output {
     try {
       MakeFolder("eval", flags.eval_dir);
       events_.emplace(flags.eval_dir);
+      LogInfo("eval", "the results are also written into an event file in {}{}", flags.eval_dir,
+              flags.eval_dir_was_given ? "" : "; --eval_dir names another folder, or none");
     } catch (const DiskError& error) {  // the default folder probably belongs to another user
       if (flags.eval_dir_was_given) throw;
       LogWarning("eval", "{}; no event file is written; name its folder with --eval_dir",
@@ -348,7 +426,9 @@ void Follow(const EvalFlags& flags, const train::RunMetadata& metadata, const Ra
   LogInfo("eval", "done; not waiting for more checkpoints");
 }
 
-int Run(EvalFlags& flags, const NetInput& input, RankContext& context) {
+int Run(EvalFlags& flags, const NetInput& input, const train::RunMetadata& run,
+        RankContext& context) {
+  LogPlan(flags, input, run);
   // Made first, so that checkpoints that are written during the preparation count as new.
   CheckpointWaiter checkpoints(flags, context);
   flags.data = PrepareRecords(flags.data, input, context);
@@ -365,7 +445,10 @@ int Run(EvalFlags& flags, const NetInput& input, RankContext& context) {
   const auto evaluated =
       ShareCheckpoint(flags, flags.checkpoint.path, &metadata, context, evaluation.store());
   const auto metrics = evaluation.Run(MaxSamples(flags));
-  if (context.is_chief()) output.Write(*metrics, *evaluated);
+  if (!context.is_chief()) return 0;
+  output.Write(*metrics, *evaluated);
+  WarnOfYoungStatistics("eval", run, evaluation.statistics_decay(), evaluated->step);
+  LogInfo("eval", "next: carole predict --checkpoint_path={} IMAGE", flags.checkpoint.path);
   return 0;
 }
 
@@ -376,9 +459,9 @@ int Eval(const Arguments& arguments) {
   CommandLine line(
       "carole eval",
       "Measures accuracy, loss and confusion matrix of a checkpoint on a split, once or for each "
-      "new checkpoint of a run.",
-      {"carole eval --dataset_name=mnist --dataset_dir=DATA --model_name=lenet "
-       "--checkpoint_path=RUN",
+      "new checkpoint of a run. Net, data set, preprocessing and image size that are not given are "
+      "those of the checkpoint, and the split is one that it was not trained on.",
+      {"carole eval --dataset_dir=DATA --checkpoint_path=RUN",
        "carole eval --config=eval.toml --checkpoint_path=RUN --eval_interval_secs=60 "
        "--timeout=3600"});
   AddFlags(line, flags);
@@ -400,9 +483,14 @@ int Eval(const Arguments& arguments) {
                     "run; name the folder, or leave --eval_interval_secs out",
                     flags.checkpoint.path));
   }
-  return RunOnInput(
-      line, flags.data, flags.net, flags.machine,
-      [&](RankContext& context, const NetInput& input) { return Run(flags, input, context); });
+  RequireDatasetDir(flags.data);
+  return RunAsRank(flags.machine, [&](RankContext& context) {
+    CheckFlagsMatch(line, context.communicator());
+    line.LogIgnored();
+    const train::RunMetadata run = ShareRunMetadata(flags, context);
+    FillFromCheckpoint(line, run, flags);
+    return Run(flags, ResolveNetInput(flags.net, flags.data), run, context);
+  });
 }
 
 }  // namespace carole::commands

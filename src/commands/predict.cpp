@@ -27,6 +27,7 @@
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
 #include "src/train/evaluation/inference.h"
+#include "src/train/state/moving_statistics.h"
 #include "src/train/state/run_metadata.h"
 #include "src/train/state/state.h"
 #include "src/train/state/warm_start.h"
@@ -101,6 +102,12 @@ void FillMissingFlags(PredictFlags& flags, const train::RunMetadata& attributes)
   train::FillFromMetadata(attributes, train::kDctScaling, pipeline.dct_scaling);
   train::FillFromMetadata(attributes, train::kNumClasses, model.num_classes);
   train::FillFromMetadata(attributes, train::kLabelsOffset, pipeline.labels_offset);
+  // Files of other programs do not say their classes, but labels.txt does.
+  if (data.dataset_name.empty() && !pipeline.dataset_dir.empty()) data.dataset_name = "folder";
+  if (model.num_classes == 0 && !pipeline.dataset_dir.empty()) {
+    model.num_classes = io::NumClasses(io::FindDataset(data.dataset_name), pipeline.dataset_dir) -
+                        pipeline.labels_offset;
+  }
   if (flags.net.model_name.empty()) {
     throw UsageError(
         fmt::format("[predict] {}: does not say which net it holds; name it with --model_name",
@@ -292,9 +299,25 @@ int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& image
   return bad;
 }
 
+// Reads the weights. If the net has other classes than the file, the error names the flag that says
+// their number.
+void ReadWeights(const PredictFlags& flags, const io::WeightsSource& weights,
+                 train::Inference& inference) try {
+  train::ReadVariables(weights, ChooseWeightsKind(flags.checkpoint.moving_average_decay),
+                       inference.store());
+} catch (const DataError& error) {
+  const std::string text = error.what();
+  if (text.find("do not fit the net") == std::string::npos) throw;
+  throw DataError(
+      fmt::format("{}; the net was built for {} classes: --num_classes or "
+                  "--dataset_dir gives another number",
+                  text, inference.num_classes()));
+}
+
 int Run(PredictFlags& flags, RankContext& context) {
   const auto weights = io::OpenWeights(flags.checkpoint.path);
-  FillMissingFlags(flags, ReadRunMetadata(*weights));
+  const train::RunMetadata run = ReadRunMetadata(*weights);
+  FillMissingFlags(flags, run);
   const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
   nets::ModelOptions& options = flags.net.model;
   if (options.image_size == 0) options.image_size = net.image_size;
@@ -311,12 +334,17 @@ int Run(PredictFlags& flags, RankContext& context) {
   const ImageReader reader(flags, net, context.backend().threads());
   options.batch_size = flags.batch_size;
   nets::Model model = nets::BuildModel(net, options);
+  const double statistics_decay = train::StatisticsDecay(*model.graph);
   train::Inference inference(std::move(model.graph), model.logits, context.backend());
-  train::ReadVariables(*weights, ChooseWeightsKind(flags.checkpoint.moving_average_decay),
-                       inference.store());
+  ReadWeights(flags, *weights, inference);
+  LogInfo("predict", "{}, step {}: {}, images {}x{}x{}, {} classes", weights->path(),
+          weights->step().value_or(0), net.name, options.image_size, options.image_size,
+          options.channels, inference.num_classes());
   const Printer printer(flags, PredictedClassNames(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
   FlushStdout();
+  WarnOfYoungStatistics("predict", run, statistics_decay, weights->step().value_or(0));
+  LogInfo("predict", "next: carole checkpoint inspect {}", flags.checkpoint.path);
   if (bad == 0) return 0;
   throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));
 }

@@ -27,6 +27,7 @@
 #include "src/train/loop/stop_signals.h"
 #include "src/train/loop/time_limit.h"
 #include "src/train/loop/trainer.h"
+#include "src/train/state/moving_statistics.h"
 #include "src/train/state/warm_start.h"
 
 namespace carole::commands {
@@ -85,6 +86,26 @@ DataConfig EvaluationData(const TrainConfig& config) {
   return data;
 }
 
+// Says how good the net is, what a user should know about it, and what to do next. For rank 0.
+void LogResult(const TrainConfig& config, const train::RunMetadata& run,
+               const std::optional<double>& accuracy, const train::Trainer& trainer) {
+  WarnOfYoungStatistics("train", run, 0, trainer.state().step);
+  const std::string& train_dir = config.trainer.train_dir;
+  const bool has_best = trainer.best_accuracy() >= 0;
+  if (accuracy || has_best) {
+    LogInfo("train", "accuracy on {}: {}{}", EvaluationSplit(config),
+            accuracy ? fmt::format("{:.4f} at the last step", *accuracy) : "not measured now",
+            has_best ? fmt::format(", best {:.4f} in {}/best", trainer.best_accuracy(), train_dir)
+                     : "");
+  }
+  if (train_dir.empty()) return;
+  const bool best_is_better = has_best && accuracy.value_or(-1) < trainer.best_accuracy();
+  const std::string checkpoint = best_is_better ? train_dir + "/best" : train_dir;
+  LogInfo("train", "next: carole eval --dataset_dir={} --checkpoint_path={}",
+          config.data.pipeline.dataset_dir, checkpoint);
+  LogInfo("train", "next: carole predict --checkpoint_path={} IMAGE", checkpoint);
+}
+
 // Checks that all ranks have equal threads and processors, on which the bits of --reproducible
 // depend in addition to flags and data. Returns them as run metadata. Collective.
 train::RunMetadata CheckKernelsMatch(const RankContext& context) {
@@ -97,7 +118,8 @@ train::RunMetadata CheckKernelsMatch(const RankContext& context) {
 
 // Returns what checkpoints say about the run.
 train::RunMetadata MakeRunMetadata(const TrainConfig& config, const TrainPlan& plan,
-                                   const NetInput& input, const RankContext& context) {
+                                   const NetInput& input, double statistics_decay,
+                                   const RankContext& context) {
   train::RunMetadata metadata = MakeDataMetadata(config.data, input);
   const int64_t block = config.data.pipeline.shuffle_block_records;
   metadata.merge(train::RunMetadata{
@@ -110,6 +132,7 @@ train::RunMetadata MakeRunMetadata(const TrainConfig& config, const TrainPlan& p
       {train::kRecordOrder,
        fmt::format("{} records{}", plan.num_samples,
                    block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
+      {train::kBatchNormDecay, fmt::format("{}", statistics_decay)},
       {train::kMaxSteps, std::to_string(config.trainer.max_number_of_steps)},
       {train::kFlags, JoinFlags(config.given_flags)}});
   if (config.step.reproducible && !context.backend().is_asynchronous())
@@ -187,6 +210,11 @@ std::unique_ptr<io::BatchSource> MakeTrainingSource(const TrainConfig& config,
 // in use meanwhile.
 DeviceOwned<Evaluation> MakeEvaluation(const TrainConfig& config, const NetInput& input,
                                        const RankContext& context, train::TrainStep& step) {
+  const std::string& trained = config.data.pipeline.split;
+  if (context.is_chief() && EvaluationSplit(config) == trained) {
+    LogWarning("eval", "{} has no other split than {}: evaluating the images that are trained on",
+               config.data.pipeline.dataset_dir, trained);
+  }
   const size_t max_bytes =
       config.activation_memory.empty() ? 0 : step.executable().plan().statistics.arena_bytes;
   return MakeDeviceOwned<Evaluation>(context, EvaluationData(config), input, context,
@@ -203,9 +231,11 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
   const std::vector<PlanLine> settings =
       DescribePlan(config, plan, input, context, rate, parameters);
   LogPlan(settings);
+  if (context.is_chief()) WarnOfFastDecay(config, plan, rate);
   const train::TimeLimit limit = MakeTimeLimit(config.time_limit);
   train::TrainerOptions options = config.trainer;
-  options.attributes = MakeRunMetadata(config, plan, input, context);
+  options.attributes =
+      MakeRunMetadata(config, plan, input, train::StatisticsDecay(*model.graph), context);
   options.warm_start = MakeWarmStart(config, model);
   options.stop_requested = MakeStopRequest(limit);
   options.keras = DescribeForKeras(config, input, model, rate);
@@ -214,9 +244,14 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
     return MakeTrainingSource(config, input, context, plan.local_batch, start);
   };
   DeviceOwned<Evaluation> evaluation;
+  std::optional<double> accuracy;
   if (options.eval_every > 0) {
     evaluation = MakeEvaluation(config, input, context, *step);
-    options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
+    options.evaluate = [&] {
+      auto metrics = evaluation->Run(0, options.stop_requested);
+      if (metrics) accuracy = metrics->accuracy();
+      return metrics;
+    };
   }
   RunDescription description = DescribeRun(config, plan, input, settings);
   description.time_left = [limit] { return limit.SecondsLeft(); };
@@ -229,6 +264,7 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
     collectives::RunRankLocal(context.communicator(), "final model", [&] {
       if (context.rank() == 0) WriteFinalModel(config);
     });
+    if (context.is_chief()) LogResult(config, options.attributes, accuracy, trainer);
   }
   if (code != ExitCode::kSaved) return static_cast<int>(code);
   SetExitMeaning(ExitCode::kSaved);

@@ -70,18 +70,25 @@ LearningRate::LearningRate(const LearningRateOptions& o)
   warmup_steps_ = steps_per_epoch * o.warmup_epochs;
   if (kind_ == Kind::kPiecewise) PlanPieces(o, steps_per_epoch);
   if (kind_ == Kind::kFixed || kind_ == Kind::kPiecewise) return;
-  decay_steps_ = ToInt64(steps_per_epoch * o.num_epochs_per_decay);
-  if (decay_steps_ <= 0) {
-    throw UsageError(
-        {.tag = "optim",
-         .option = "num_epochs_per_decay",
-         .problem = "too small",
-         .got = fmt::format("{}, which is {} steps ({} samples in batches of {})",
-                            o.num_epochs_per_decay, decay_steps_, o.num_samples,
-                            o.batch_size * o.replicas_to_aggregate),
-         .want = "at least 1 step",
-         .hint = "use a larger value or " + Option("learning_rate_decay_type", "fixed")});
+  decay_steps_ = DecaySteps(o, steps_per_epoch);
+}
+
+int64_t LearningRate::DecaySteps(const LearningRateOptions& o, double steps_per_epoch) {
+  if (o.num_epochs_per_decay == 0 && kind_ != Kind::kExponential && o.run_steps > 0)
+    return o.run_steps;
+  if (!(o.num_epochs_per_decay > 0)) {
+    throw UsageError({.tag = "optim",
+                      .option = "num_epochs_per_decay",
+                      .problem = "out of range",
+                      .got = o.num_epochs_per_decay,
+                      .want = kind_ == Kind::kExponential
+                                  ? "more than 0"
+                                  : "more than 0, or 0 for a run that has an end",
+                      .hint = "or use " + Option("learning_rate_decay_type", "fixed")});
   }
+  const int64_t steps = ToInt64(steps_per_epoch * o.num_epochs_per_decay);
+  decays_in_each_step_ = steps < 1;
+  return std::max<int64_t>(1, steps);
 }
 
 void LearningRate::PlanPieces(const LearningRateOptions& o, double steps_per_epoch) {

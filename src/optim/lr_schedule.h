@@ -15,10 +15,11 @@ inline constexpr char kDecayTypes[] = "fixed, exponential, polynomial, cosine or
 struct LearningRateOptions {
   std::string type = "exponential";  // one of kDecayTypes
   double learning_rate = 0.01;
-  double end_learning_rate = 0.0001;  // of polynomial and cosine
-  double decay_factor = 0.94;         // of exponential
-  double num_epochs_per_decay = 2.0;
-  std::vector<double> boundaries = {30, 60, 80, 90};            // of piecewise, in epochs
+  double end_learning_rate = 0.0001;                  // of polynomial and cosine
+  double decay_factor = 0.94;                         // of exponential
+  double num_epochs_per_decay = 2.0;                  // 0 for polynomial and cosine: run_steps hold
+  int64_t run_steps = 0;                              // length of the run; 0: no end
+  std::vector<double> boundaries = {30, 60, 80, 90};  // of piecewise, in epochs
   std::vector<double> factors = {1, 0.1, 0.01, 0.001, 0.0001};  // of piecewise, one more
   double warmup_epochs = 0;
   // The global batch size for which learning_rate is meant. If not 0, the rate grows in proportion
@@ -49,18 +50,24 @@ class LearningRate {
 
   // The rate before decay and warm-up, scaled to the global batch.
   double base() const { return rate_; }
-  // int(steps_per_epoch * num_epochs_per_decay); 0 for fixed and piecewise.
+  // int(steps_per_epoch * num_epochs_per_decay), but at least 1, or else run_steps; 0 for fixed and
+  // piecewise.
   int64_t decay_steps() const { return decay_steps_; }
+  // Whether num_epochs_per_decay is less than a step. TF-Slim would divide by 0; here the rate
+  // changes in each step.
+  bool decays_in_each_step() const { return decays_in_each_step_; }
 
  private:
   enum class Kind { kFixed, kExponential, kPolynomial, kCosine, kPiecewise };
   static Kind KindOf(std::string_view type);
+  int64_t DecaySteps(const LearningRateOptions& o, double steps_per_epoch);
   // Computes the members of the piecewise schedule.
   void PlanPieces(const LearningRateOptions& o, double steps_per_epoch);
 
   Kind kind_;
   float rate_, end_rate_, factor_;
   int64_t decay_steps_ = 0;
+  bool decays_in_each_step_ = false;
   std::vector<int64_t> boundary_steps_;  // of piecewise
   std::vector<float> piece_rates_;       // of piecewise, one more
   double warmup_steps_ = 0;

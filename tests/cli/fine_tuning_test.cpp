@@ -248,7 +248,21 @@ TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
   for (const char* name : {"odd one", "even"}) WriteDigitImages(photos + "/" + name, 10);
   RunToEnd(
       {"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir", data});
-  Train(train_dir_, {"--dataset_name=folder", "--dataset_dir=" + data, "--max_number_of_steps=1"});
+  // Two epochs of 18 images are less than a step of 64.
+  const Words train = TrainWords(
+      train_dir_, {"--dataset_name=folder", "--dataset_dir=" + data, "--max_number_of_steps=1",
+                   "--batch_size=64", "--learning_rate_decay_type=exponential"});
+  EXPECT_THAT(RunToEnd(train).err,
+              ::testing::AllOf(HasSubstr("smaller --batch_size or --learning_rate_decay_type"),
+                               HasSubstr("next: carole eval --dataset_dir=" + data),
+                               HasSubstr("next: carole predict --checkpoint_path=" + train_dir_)));
+  const ProcessResult eval =
+      RunToEnd({"eval", "--dataset_dir=" + data, "--checkpoint_path=" + train_dir_, "--eval_dir="});
+  EXPECT_THAT(eval.err, HasSubstr("lenet: images 28x28x3, 2 classes, preprocessing lenet; folder "
+                                  "validation in " +
+                                  data));
+  EXPECT_THAT(eval.out,
+              ::testing::AllOf(HasSubstr("(2 samples)"), ::testing::Not(HasSubstr("Recall_5"))));
   const ProcessResult run =
       RunToEnd({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
   for (const char* name : {"  odd one\n", "  even\n"}) EXPECT_THAT(run.out, HasSubstr(name));
@@ -263,6 +277,23 @@ TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
   const ProcessResult turned = RunToEnd({"predict", "--checkpoint_path=" + train_dir_,
                                          "--apply_exif_orientation", photos + "/turned.png"});
   EXPECT_EQ(turned.out.substr(turned.out.find('\n')), run.out.substr(run.out.find('\n')));
+
+  std::filesystem::remove(data + "/validation-00000-of-00001.tfrecord");
+  EXPECT_THAT(Carole({"eval", "--dataset_dir=" + data, "--checkpoint_path=" + train_dir_,
+                      "--eval_dir=", "--max_num_batches=1"})
+                  .err,
+              HasSubstr("the net was trained on these images"));
+  // A file of TensorFlow does not say its classes.
+  const std::string tf = folder_ / "tf/model.ckpt";
+  RunToEnd({"checkpoint", "convert", train_dir_, tf});
+  const Words predict = {"predict", "--checkpoint_path=" + tf, "--model_name=lenet",
+                         photos + "/even/3.png"};
+  EXPECT_TRUE(FailsWith(Carole(predict), 65, {"built for 10 classes: --num_classes"}));
+  Words with_data = predict;
+  with_data.push_back("--dataset_dir=" + data);
+  EXPECT_EQ(RunToEnd(with_data).out, run.out);
+  std::ofstream(data + "/labels.txt", std::ios::app) << "2:third\n";
+  EXPECT_TRUE(FailsWith(Carole(train), 65, {"got 3 classes in the data, want 2; new: third"}));
 }
 
 }  // namespace

@@ -421,7 +421,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
         {"--data-format=NHWC", "want channels_first or channels_last"},
         {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
         {"--num-layers=45", "got 45, want a number of layers 6n + 2"},
-        {"--batch-norm-decay=inf", "got inf, want a finite number"},
+        {"--batch-norm-decay=inf", "got inf, want net, auto, or a number above 0"},
         {"--learning_rate=", "got nothing, want a number"},
         {"--labels_offset=", "got nothing, want -1000000 to 1000000"},
         {"--batch_size=010", "got 010, want a whole number without"},
@@ -435,6 +435,31 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
   EXPECT_TRUE(
       FailsWith(Carole(TrainWords(train_dir_, {"--max_number_of_steps=0", "--train_epochs=0"})), 64,
                 {"--train_epochs: got 0, want more"}));
+}
+
+// 18 images are two steps of an epoch. 0.8^2 is 64 %.
+TEST_F(RecipeTest, OwnImagesFitTheLengthOfTheRun) {
+  const std::string photos = folder_ / "photos", data = folder_ / "photo_data";
+  for (const char* name : {"odd", "even"}) WriteDigitImages(photos + "/" + name, 10);
+  RunToEnd(
+      {"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir", data});
+  const ProcessResult run =
+      Train({"--recipe=own_images", "--dataset_dir=" + data, "--train_dir=" + train_dir_,
+             "--train_image_size=32", "--max_number_of_steps=2"});
+  for (const char* text :
+       {"adamw", "0.003, cosine to 0 in 2 steps", "batch norm decay 0.8", "evaluated every 10",
+        "[train] batch norm: 64 % of the start of its moving statistics is left after 2 steps",
+        "--batch_norm_decay=auto", "[train] accuracy on validation: "})
+    EXPECT_THAT(run.err, HasSubstr(text));
+  const ProcessResult eval =
+      RunToEnd({"eval", "--dataset_dir=" + data, "--checkpoint_path=" + train_dir_, "--eval_dir="});
+  EXPECT_THAT(eval.err, AllOf(HasSubstr("mobilenet_v1_025: images 32x32x3, 2 classes"),
+                              HasSubstr("[eval] batch norm: 64 %")));
+  const ProcessResult predict =
+      RunToEnd({"predict", "--checkpoint_path=" + train_dir_, photos + "/odd/3.png"});
+  EXPECT_THAT(predict.err, HasSubstr("[predict] batch norm: 64 %"));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=own_images", "--dataset_dir=" + data}), 64,
+                        {"--train_dir: missing"}));
 }
 
 TEST_F(RecipeTest, ImagenetMainRequiresAnOutputFolder) {

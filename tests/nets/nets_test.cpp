@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nets/summary.h"
+#include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/dropout.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
@@ -28,8 +29,13 @@ std::string ErrorOf(const NetEntry& net, const ModelOptions& options) {
 
 TEST_P(NetTable, HasTheDeclaredParametersAndShapes) {
   const NetEntry& net = GetParam();
-  const Model model = BuildModel(net, {.batch_size = 2, .training = true});
+  const Model model = BuildModel(net, {.batch_size = 2, .training = true, .batch_norm_decay = 0.5});
   const Graph& graph = *model.graph;
+  for (const Node& node : graph.nodes()) {
+    if (node.kind == op::kBatchNorm) {
+      EXPECT_EQ(node.attributes.as<BatchNormAttributes>().decay, 0.5) << node.name;
+    }
+  }
   EXPECT_EQ(CountParameters(graph).trainable, net.num_parameters);
   EXPECT_EQ(graph.shape(graph.input("images")),
             (Shape{2, net.channels, net.image_size, net.image_size}));

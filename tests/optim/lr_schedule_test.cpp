@@ -78,6 +78,26 @@ TEST(LearningRateTest, CosineDecaysToTheEndRate) {
   EXPECT_FLOAT_EQ(rate.At(1000), 0.1f);
 }
 
+TEST(LearningRateTest, CosineFitsTheLengthOfTheRun) {
+  const LearningRate rate({.type = "cosine",
+                           .learning_rate = 0.5,
+                           .end_learning_rate = 0,
+                           .num_epochs_per_decay = 0,
+                           .run_steps = 200});
+  EXPECT_EQ(rate.decay_steps(), 200);
+  EXPECT_FLOAT_EQ(rate.At(100), 0.25f);
+  EXPECT_NEAR(rate.At(200), 0, 1e-7);
+}
+
+// int(27 * 2 / 64) is 0, by which TF-Slim would divide.
+TEST(LearningRateTest, DecaysInEachStepIfTwoEpochsAreLess) {
+  const LearningRate small({.learning_rate = 1, .num_samples = 27, .batch_size = 64});
+  EXPECT_TRUE(small.decays_in_each_step());
+  EXPECT_EQ(small.decay_steps(), 1);
+  EXPECT_FLOAT_EQ(small.At(2), 0.94f * 0.94f);
+  EXPECT_FALSE(LearningRate({.num_samples = 64, .batch_size = 64}).decays_in_each_step());
+}
+
 // 50000 / (12 * 50) * 2.4 is slightly less than 200. TF-Slim divides twice and gets 200.
 TEST(LearningRateTest, RoundsDecayStepsAsTfSlimDoes) {
   const LearningRate rate({.type = "exponential",
@@ -164,8 +184,11 @@ TEST(LearningRateTest, ErrorsNameTheFlag) {
       ThrowsMessage<UsageError>(HasSubstr("not in ascending order")));
   EXPECT_THAT([] { LearningRate({.type = "linear"}); },
               ThrowsMessage<UsageError>(HasSubstr("\x1f$(learning_rate_decay_type)")));
-  EXPECT_THAT([] { LearningRate({.num_samples = 10, .batch_size = 32}); },
-              ThrowsMessage<UsageError>(HasSubstr("\x1f$(num_epochs_per_decay)")));
+  for (const char* type : {"exponential", "cosine"}) {
+    EXPECT_THAT(
+        ([=] { LearningRate({.type = type, .num_epochs_per_decay = 0, .num_samples = 10}); }),
+        ThrowsMessage<UsageError>(HasSubstr("\x1f$(num_epochs_per_decay): out of range")));
+  }
   const LearningRateOptions never_decays{
       .learning_rate = 0.5, .num_epochs_per_decay = 1e30, .num_samples = 10};
   EXPECT_EQ(LearningRate(never_decays).At(1000), 0.5f);

@@ -152,7 +152,7 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
            "Factor by which the exponential schedule changes the rate at each decay.");
   line.Add("num_epochs_per_decay", o.num_epochs_per_decay,
            "Epochs between two decays (exponential), or until --end_learning_rate is reached "
-           "(polynomial and cosine), then usually the length of the run.");
+           "(polynomial and cosine; 0: the length of the run).");
   line.Add("learning_rate_boundaries", o.boundaries,
            "Epochs at which the piecewise schedule changes the rate.");
   line.Add("learning_rate_factors", o.factors,

@@ -1,5 +1,7 @@
 #include "src/commands/setup/evaluation.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -9,8 +11,10 @@
 #include "io/checkpoint/checkpoint.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
+#include "src/core/text/parse_number.h"
 #include "src/train/evaluation/evaluate.h"
 #include "src/train/loop/epoch_report.h"
+#include "src/train/state/moving_statistics.h"
 
 namespace carole::commands {
 namespace {
@@ -71,6 +75,7 @@ Evaluation::Evaluation(const DataConfig& dataset, const NetInput& input, const R
                        context.backend().FreeBytes().value_or(kNoLimit));
   for (const int64_t given = local_batch_;;) {
     nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
+    statistics_decay_ = train::StatisticsDecay(*model.graph);
     collectives::RunRankLocal(context.communicator(), "plans", [&] {
       inference_.reset();
       inference_ = std::make_unique<train::Inference>(std::move(model.graph), model.logits,
@@ -145,6 +150,45 @@ train::RunMetadata MakeDataMetadata(const DataConfig& dataset, const NetInput& i
           {train::kDctMethod, Name(dataset.pipeline.dct_method)},
           {train::kDctScaling, dataset.pipeline.dct_scaling ? "1" : "0"},
           {train::kClassNames, JoinTexts(NetClassNames(dataset, input), "\n")}};
+}
+
+bool HasRecords(const io::SplitEntry& split, const std::filesystem::path& dataset_dir) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(dataset_dir, error)) return true;
+  const std::string pattern(split.pattern);
+  const std::filesystem::directory_iterator files(dataset_dir, error);
+  return std::any_of(begin(files), end(files), [&](const auto& file) {
+    return fnmatch(pattern.c_str(), file.path().filename().c_str(), FNM_PERIOD) == 0;
+  });
+}
+
+std::string DefaultEvaluationSplit(const io::DatasetEntry& dataset,
+                                   const std::filesystem::path& dataset_dir,
+                                   const std::string& trained) {
+  std::string unbuilt;
+  for (const io::SplitEntry& split : dataset.splits) {
+    if (split.name == trained) continue;
+    if (HasRecords(split, dataset_dir)) return std::string(split.name);
+    if (unbuilt.empty()) unbuilt = split.name;
+  }
+  const bool is_built = std::ranges::any_of(dataset.splits, [&](const io::SplitEntry& split) {
+    return split.name == trained && HasRecords(split, dataset_dir);
+  });
+  return unbuilt.empty() || is_built ? trained : unbuilt;
+}
+
+void WarnOfYoungStatistics(std::string_view tag, const train::RunMetadata& metadata,
+                           double net_decay, int64_t step) {
+  const auto flags = metadata.find(train::kFlags);
+  const bool is_fine_tuned =
+      flags != metadata.end() && flags->second.find("--checkpoint_path=") != std::string::npos;
+  if (metadata.empty() || is_fine_tuned) return;
+  const auto recorded = metadata.find(train::kBatchNormDecay);
+  const double decay = recorded == metadata.end()
+                           ? net_decay
+                           : ParseNumber<double>(recorded->second).value_or(net_decay);
+  const std::string problem = train::DescribeYoungStatistics(decay, step);
+  if (!problem.empty()) LogWarning(tag, "{}", problem);
 }
 
 train::WeightsKind ChooseWeightsKind(double moving_average_decay) {

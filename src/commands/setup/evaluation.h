@@ -32,6 +32,8 @@ class Evaluation {
              int64_t local_batch, VariableStore* share = nullptr, size_t max_bytes = 0);
 
   VariableStore& store() { return inference_->store(); }
+  // The decay of the moving statistics in a run that did not choose it.
+  double statistics_decay() const { return statistics_decay_; }
 
   // Makes one pass over the split, or over its first `max_samples` (0: all). These are the same
   // samples on any number of ranks. Collective. Returns nullopt if a rank was asked to stop.
@@ -43,6 +45,7 @@ class Evaluation {
   const NetInput input_;
   const RankContext& context_;
   int64_t local_batch_;
+  double statistics_decay_ = 0;
   std::unique_ptr<train::Inference> inference_;
 };
 
@@ -59,6 +62,20 @@ std::vector<std::string> SplitClassNames(const std::string& text);
 // Returns what labels and pixels mean, as run metadata: checkpoints store it, and evaluation
 // compares it.
 train::RunMetadata MakeDataMetadata(const DataConfig& dataset, const NetInput& input);
+
+// Returns the split that is evaluated by default: the first one of the data set that is not
+// `trained` and has records, else `trained`. Data that is not built yet counts as having records.
+std::string DefaultEvaluationSplit(const io::DatasetEntry& dataset,
+                                   const std::filesystem::path& dataset_dir,
+                                   const std::string& trained);
+// Whether a folder has records of this split. Returns true for lists of files and folders.
+bool HasRecords(const io::SplitEntry& split, const std::filesystem::path& dataset_dir);
+
+// Warns, with the remedy, if the moving statistics of batch norm still hold much of their start.
+// `metadata`: that of the run. `net_decay`: the decay of the net, which holds if the run did not
+// record another one. A run that was fine-tuned started from useful statistics.
+void WarnOfYoungStatistics(std::string_view tag, const train::RunMetadata& metadata,
+                           double net_decay, int64_t step);
 
 // Returns which weights of a checkpoint are used: as in TF-Slim, the moving averages unless
 // --moving_average_decay is 0.

@@ -54,12 +54,16 @@ std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag) 
   return named != nullptr ? std::string(named->preprocessing) : flag;
 }
 
+void RequireDatasetDir(const DataConfig& dataset) {
+  if (dataset.pipeline.dataset_dir.empty())
+    throw UsageError("[flags] --dataset_dir: missing; name the folder of the TFRecords");
+}
+
 NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset) {
   NetInput input;
   input.net = &nets::FindNet(net.model_name);
   input.dataset = &io::FindDataset(dataset.dataset_name);
-  if (dataset.pipeline.dataset_dir.empty())
-    throw UsageError("[flags] --dataset_dir: missing; name the folder of the TFRecords");
+  RequireDatasetDir(dataset);
   input.preprocessing = PreprocessingOf(*input.net, dataset.preprocessing_name);
   input.image_size =
       static_cast<int>(net.model.image_size > 0 ? net.model.image_size : input.net->image_size);
@@ -87,6 +91,10 @@ void AddInputFlags(CommandLine& line, DataConfig& flags) {
   line.Add("fast_mode", flags.pipeline.fast_mode,
            "For the inception preprocessing: only bilinear resizing, brightness and "
            "saturation; --nofast_mode adds three ways of resizing, hue and contrast.");
+  line.Add("min_crop_area", flags.pipeline.min_crop_area,
+           "For the preprocessings of Inception, VGG and ResNet: the smallest share of a square "
+           "image that a random crop takes; 0: the crops of TF-Slim, from 5 % on.")
+      .Between(0, 1);
   line.Add("use_bounding_boxes", flags.pipeline.use_bounding_boxes,
            "For the inception preprocessing: let each crop cover part of an annotated object; "
            "TF-Slim's trainer ignores the boxes.");

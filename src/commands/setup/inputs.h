@@ -31,6 +31,9 @@ struct NetInput {
 // of `net`.
 std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag);
 
+// Throws UsageError if --dataset_dir is missing.
+void RequireDatasetDir(const DataConfig& dataset);
+
 // Resolves names and sizes. Throws UsageError for unknown names, for an --input_dtype that the
 // preprocessing does not support, and if --dataset_dir is missing.
 NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset);
@@ -65,7 +68,7 @@ nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local
 // Divides a host's batch among its ranks. Returns this rank's share, at least one image.
 int64_t DivideHostBatch(int64_t batch, const RankContext& context);
 
-// Runs `body` as one rank and returns its result. Used by train and eval after parsing. Resolves
+// Runs `body` as one rank and returns its result. Used by train after parsing. Resolves
 // the input before ranks connect, so that wrong flags fail at once. Then checks that all ranks have
 // the same flags.
 int RunOnInput(const CommandLine& line, const DataConfig& dataset, const NetConfig& net,

@@ -41,7 +41,8 @@ struct TrainConfig {
   train::StepOptions step = DefaultStepOptions();
   std::string loss_scale = "auto";  // ParseLossScale(); what "auto" means depends on the precision
   int64_t reproducible_shards = 8;
-  std::string activation_memory;  // activation_memory.h
+  std::string batch_norm_decay = "net";  // "net", "auto" or a number; MakeTrainPlan() resolves it
+  std::string activation_memory;         // activation_memory.h
   // TF-Slim takes the seed from the clock; a fixed seed makes every run repeatable.
   train::TrainerOptions trainer{.train_dir = "/tmp/tfmodel/", .seed = 1};
   double train_epochs = 0;  // a limit in addition to trainer.max_number_of_steps; 0: none

@@ -25,15 +25,19 @@
 // that old command lines decay as often as they did.
 #include "src/commands/setup/train_flags.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
 #include "io/datasets/datasets.h"
 #include "src/commands/cli/recipes.h"
 #include "src/commands/setup/activation_memory.h"
+#include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/inputs.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/text/parse_number.h"
 
 namespace carole::commands {
 namespace {
@@ -44,6 +48,15 @@ std::string ValidateFinalModelName(const std::string& name) {
       name.ends_with(".h5") && !name.starts_with("model.ckpt") && name.find('/') == name.npos;
   return name.empty() || is_good ? ""
                                  : name + ": want NAME.h5, without a folder, and not model.ckpt*";
+}
+
+// Validates --batch_norm_decay: returns "" or an error text.
+std::string ValidateBatchNormDecay(const std::string& text) {
+  if (text == "net" || text == "auto") return "";
+  const auto decay = ParseNumber<double>(text);
+  const bool is_good = decay && *decay > 0 && *decay < 1;
+  return is_good ? ""
+                 : fmt::format("got {}, want net, auto, or a number above 0 and below 1", text);
 }
 
 // An interval of 0 seconds means never, as in TensorFlow's Supervisor.
@@ -147,6 +160,11 @@ void TrainFlags::AddFileFlags() {
 
 void TrainFlags::AddLossFlags() {
   line_.Group("Optimization");
+  line_
+      .Add("batch_norm_decay", config_.batch_norm_decay,
+           "Decay of the moving statistics of batch norm, with which a net is evaluated; net: "
+           "that of the net in TF-Slim; auto: one that fits the length of the run.")
+      .Satisfies(ValidateBatchNormDecay);
   line_.Add("label_smoothing", config_.net.model.label_smoothing,
             "Share of each label that is spread evenly over all classes.");
   line_.Add("loss_scale", config_.loss_scale,
@@ -199,6 +217,8 @@ bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   if (!ParseWithRecipe(line_, arguments, config_.recipe, &Recipe::train)) return false;
   ResolveBackend();
   ResolveBatch();
+  ResolveBatchNorm();
+  ResolvePreprocessing();
   ResolveLength();
   ResolveEvaluation();
   ResolveIntervals();
@@ -232,6 +252,24 @@ void TrainFlags::ResolveBatch() {
   batch.per_host = 0;
 }
 
+// imagenet_main had this flag without effect, so its jobs keep the decay that they were trained
+// with.
+void TrainFlags::ResolveBatchNorm() {
+  if (config_.recipe != "imagenet_main" || !line_.IsGiven("batch_norm_decay")) return;
+  LogInfo("flags", "--batch_norm_decay: imagenet_main ignored it as well; the net uses 0.997");
+  config_.batch_norm_decay = "net";
+}
+
+// The preprocessing of small nets takes a piece of the image instead of resizing it, which suits
+// MNIST, but shows hardly anything of a photo.
+void TrainFlags::ResolvePreprocessing() {
+  constexpr int64_t kSmall = 100;  // pixels
+  std::string& preprocessing = config_.data.preprocessing_name;
+  const nets::NetEntry* const net = nets::TryFindNet(config_.net.model_name);
+  if (config_.recipe == "own_images" && preprocessing.empty() && net && net->image_size < kSmall)
+    preprocessing = "inception";
+}
+
 void TrainFlags::ResolveLength() {
   int64_t& max_steps = config_.trainer.max_number_of_steps;
   double& epochs = config_.train_epochs;
@@ -254,6 +292,7 @@ void TrainFlags::ResolveLength() {
 void TrainFlags::ResolveEvaluation() {
   const bool never = line_.IsGiven("eval_every") && !line_.IsGiven("epochs_per_eval");
   if (config_.trainer.eval_every > 0 || never) config_.evaluation.epochs_per_eval = 0;
+  if (never && !line_.IsGiven("keep_best")) config_.trainer.keep_best = false;
 }
 
 void TrainFlags::ResolveIntervals() {
@@ -270,12 +309,9 @@ void TrainFlags::ResolveIntervals() {
 
 std::string EvaluationSplit(const TrainConfig& config) {
   if (!config.evaluation.split.empty()) return config.evaluation.split;
-  const std::string& trained = config.data.pipeline.split;
-  std::string split = trained;
-  for (const io::SplitEntry& entry : io::FindDataset(config.data.dataset_name).splits) {
-    if (entry.name != trained) split = entry.name;
-  }
-  return split;
+  const io::PipelineOptions& data = config.data.pipeline;
+  return DefaultEvaluationSplit(io::FindDataset(config.data.dataset_name), data.dataset_dir,
+                                data.split);
 }
 
 }  // namespace carole::commands

@@ -33,6 +33,8 @@ class TrainFlags {
   void AddEvaluationFlags();
   void ResolveBackend();
   void ResolveBatch();
+  void ResolveBatchNorm();
+  void ResolvePreprocessing();
   void ResolveLength();
   void ResolveEvaluation();
   void ResolveIntervals();
@@ -46,8 +48,8 @@ class TrainFlags {
   std::string trace_steps_ = "100";
 };
 
-// Returns the split that is evaluated: the named one, else the data set's split that is not trained
-// on. Throws UsageError for an unknown data set.
+// Returns the split that is evaluated: the named one, else DefaultEvaluationSplit(). Throws
+// UsageError for an unknown data set.
 std::string EvaluationSplit(const TrainConfig& config);
 
 }  // namespace carole::commands

@@ -26,10 +26,14 @@
 
 #include "io/datasets/datasets.h"
 #include "src/commands/cli/recipes.h"
+#include "src/commands/setup/evaluation.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/text/join_names.h"
+#include "src/core/text/parse_number.h"
 #include "src/core/text/to_int64.h"
+#include "src/train/state/moving_statistics.h"
 
 namespace carole::commands {
 namespace {
@@ -69,6 +73,12 @@ std::string DescribeRecipe(const Recipe& recipe) {
                      recipe.name, has_defaults ? "which, and " : "");
 }
 
+// Returns the value of ModelOptions::batch_norm_decay.
+double ResolveBatchNormDecay(const std::string& text, int64_t steps) {
+  if (text == "auto") return train::FitStatisticsDecay(steps);
+  return ParseNumber<double>(text).value_or(0);
+}
+
 std::string DescribeOptimizer(const TrainConfig& config) {
   optim::OptimizerOptions o = config.step.optimizer_options;
   std::string text = config.step.optimizer;
@@ -79,7 +89,8 @@ std::string DescribeOptimizer(const TrainConfig& config) {
       {"weight decay", o.weight_decay},
       {"gradients clipped to global norm", o.clip_gradient_norm},
       {"moving averages", config.step.moving_average_decay},
-      {"label smoothing", config.net.model.label_smoothing}};
+      {"label smoothing", config.net.model.label_smoothing},
+      {"batch norm decay", config.net.model.batch_norm_decay}};
   for (const auto& [name, value] : numbers) {
     if (value != 0) text += fmt::format(", {} {:g}", name, value);
   }
@@ -110,6 +121,8 @@ TrainPlan MakeTrainPlan(TrainConfig& config, int64_t num_samples, const RankCont
   }
   if (const double epochs = config.evaluation.epochs_per_eval; epochs > 0)
     trainer.eval_every = AtLeastOneStep(epochs * steps_per_epoch);
+  config.net.model.batch_norm_decay =
+      ResolveBatchNormDecay(config.batch_norm_decay, trainer.max_number_of_steps);
   config.step.accumulation_steps = plan.shape.micro_batches;
   const int64_t published_samples =
       io::FindSplit(io::FindDataset(config.data.dataset_name), config.data.pipeline.split)
@@ -118,6 +131,7 @@ TrainPlan MakeTrainPlan(TrainConfig& config, int64_t num_samples, const RankCont
   schedule.num_samples = published_samples > 0 ? published_samples : num_samples;
   schedule.batch_size = plan.local_batch;
   schedule.ranks = context.size();
+  schedule.run_steps = trainer.max_number_of_steps;
   if (schedule.replicas_to_aggregate == 0) schedule.replicas_to_aggregate = context.size();
   return plan;
 }
@@ -152,6 +166,7 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
                            config.data.pipeline.dataset_dir, input.preprocessing,
                            input.augmentations.empty() ? "" : ", " + input.augmentations.Describe(),
                            Name(input.training_dtype()))},
+      {"classes", JoinFirst(NetClassNames(config.data, input), 8)},
       {"length", trainer.eval_every > 0
                      ? fmt::format("{}, evaluated every {}", length, trainer.eval_every)
                      : length},
@@ -163,6 +178,16 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
 
 void LogPlan(std::span<const PlanLine> lines) {
   for (const auto& [name, value] : lines) LogInfo("run", "{:<10} {}", name, value);
+}
+
+void WarnOfFastDecay(const TrainConfig& config, const TrainPlan& plan,
+                     const optim::LearningRate& rate) {
+  if (!rate.decays_in_each_step()) return;
+  LogWarning("optim",
+             "--num_epochs_per_decay={:g}: is less than a step ({} samples in global batches of "
+             "{}), so the learning rate decays in each step; use a smaller --batch_size or "
+             "--learning_rate_decay_type=fixed",
+             config.schedule.num_epochs_per_decay, config.schedule.num_samples, plan.global_batch);
 }
 
 }  // namespace carole::commands

@@ -34,5 +34,8 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
                                    const NetInput& input, const RankContext& context,
                                    const optim::LearningRate& rate, int64_t num_parameters);
 void LogPlan(std::span<const PlanLine> lines);
+// Warns if the data set is so small that the schedule decays the rate in each step.
+void WarnOfFastDecay(const TrainConfig& config, const TrainPlan& plan,
+                     const optim::LearningRate& rate);
 
 }  // namespace carole::commands

@@ -113,8 +113,11 @@ double Metrics::recall_5() const { return Share(totals_[kTopFive], totals_[kSamp
 
 double Metrics::loss() const { return Share(totals_[kLoss] * kLossUnit, totals_[kSamples]); }
 
-std::array<std::pair<const char*, double>, 3> Metrics::Scalars() const {
-  return {{{"eval/Accuracy", accuracy()}, {"eval/Recall_5", recall_5()}, {"eval/Loss", loss()}}};
+std::vector<std::pair<const char*, double>> Metrics::Scalars() const {
+  std::vector<std::pair<const char*, double>> scalars = {{"eval/Accuracy", accuracy()}};
+  if (num_classes_ > 5) scalars.emplace_back("eval/Recall_5", recall_5());
+  scalars.emplace_back("eval/Loss", loss());
+  return scalars;
 }
 
 double Metrics::accuracy_of(int64_t label) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/communicator.h"
 
@@ -44,8 +45,9 @@ class Metrics {
   // without auxiliary logits; weight decay is not part of it either. Not finite if the loss of some
   // sample is not finite.
   double loss() const;
-  // The three values above with their tags in TensorBoard event files.
-  std::array<std::pair<const char*, double>, 3> Scalars() const;
+  // The values above with their tags in TensorBoard event files. The top-5 accuracy is always 1
+  // with five classes or fewer, so it is left out then.
+  std::vector<std::pair<const char*, double>> Scalars() const;
   int64_t samples_of(int64_t label) const;
   double accuracy_of(int64_t label) const;
   int64_t confusion(int64_t label, int64_t prediction) const;

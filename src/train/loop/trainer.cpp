@@ -125,6 +125,7 @@ void Trainer::Start() {
   });
   BroadcastState(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
+  first_step_ = state_.step;
   last_save_ = Clock::now();
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainBegin(state_);
   communicator_.Barrier({.what = "start"});  // rank 0's callbacks may take longer
@@ -137,6 +138,7 @@ void Trainer::RestoreOrInitialize() {
   if (is_writer() && !is_ours)
     latest = ReadLatestForeign(options_.train_dir, state_.seed, step_.store());
   if (latest) {
+    RequireSameClasses(latest->checkpoint.attributes, options_.attributes, latest->path);
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     ResumeFrom(latest->checkpoint.attributes);
@@ -227,6 +229,7 @@ ExitCode Trainer::Finish() {
   if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
+    if (state_.step == first_step_) LogNothingToDo();
     LogInfo("", "Stopping Training.");
     LogInfo("", "Finished training!{}", options_.train_dir.empty() ? "" : " Saving model to disk.");
   }
@@ -237,6 +240,16 @@ ExitCode Trainer::Finish() {
   });
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainEnd(state_, is_done);
   return is_done ? ExitCode::kOk : ExitCode::kSaved;
+}
+
+// Without this line, a finished run that is started again looks as if it had trained.
+void Trainer::LogNothingToDo() const {
+  const int64_t last = options_.max_number_of_steps;
+  LogInfo("train",
+          "no step was trained: the run is at step {}, which is {} {}; to train more, raise {} or "
+          "{}; for a new run choose another {}",
+          state_.step, state_.step > last ? "past its end at step" : "its last step of", last,
+          Option("max_number_of_steps"), Option("train_epochs"), Option("train_dir"));
 }
 
 std::string Trainer::EvaluatedPath() const { return options_.train_dir + "/" + kEvaluatedStepFile; }

@@ -84,6 +84,8 @@ class Trainer {
   ExitCode Run();
 
   const RunState& state() const { return state_; }
+  // The accuracy of the weights in train_dir/best; -1 if there are none. For rank 0.
+  double best_accuracy() const { return best_accuracy_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -109,6 +111,7 @@ class Trainer {
   bool EvaluatePending();
   bool Advance();
   ExitCode Finish();
+  void LogNothingToDo() const;
   bool CanLaunchAhead() const;
   io::EpochCounts CountsBefore(int64_t epoch) const;
   void CountValidSamples(io::Batch& batch, int64_t step);
@@ -141,6 +144,7 @@ class Trainer {
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
   int64_t saved_step_ = -1;
+  int64_t first_step_ = 0;           // the step at which this call of Run() started
   bool evaluation_pending_ = false;  // the weights of this step are still to be evaluated
   int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;

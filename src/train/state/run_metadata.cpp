@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/text/join_names.h"
 
 namespace carole::train {
 namespace {
@@ -37,6 +39,16 @@ void CompareClasses(const std::string& before, const std::string& now) {
                     what));
   }
   LogWarning("train", "class names: {}", what);
+}
+
+// Returns the names that `all` has in addition to those of `known`.
+std::vector<std::string> NewNames(const std::vector<std::string>& all,
+                                  const std::vector<std::string>& known) {
+  std::vector<std::string> added;
+  std::ranges::copy_if(all, std::back_inserter(added), [&](const std::string& name) {
+    return std::ranges::find(known, name) == known.end();
+  });
+  return added;
 }
 
 // {0}: an option or property; {1}, {2}: its old and new value; {3}: the effect.
@@ -89,6 +101,25 @@ void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now) {
     LogDifference(LogLevel::kWarning, kResumeFormat, before, now, name, what,
                   "; " + Option("reproducible") + " gives different bits");
   CompareData(kResumeFormat, before, now);
+}
+
+void RequireSameClasses(const RunMetadata& before, const RunMetadata& now,
+                        const std::string& path) {
+  constexpr size_t kMaxNames = 8;
+  if (MetadataDiffers(before, now, kNet) || !MetadataDiffers(before, now, kNumClasses) ||
+      !MetadataDiffers(before, now, kClassNames))
+    return;
+  const std::vector<std::string> known = Lines(before.at(kClassNames));
+  const std::vector<std::string> given = Lines(now.at(kClassNames));
+  std::string difference;
+  for (const auto& [what, names] :
+       {std::pair{"new", NewNames(given, known)}, std::pair{"missing", NewNames(known, given)}}) {
+    if (!names.empty()) difference += fmt::format("; {}: {}", what, JoinFirst(names, kMaxNames));
+  }
+  throw DataError(fmt::format(
+      "[train] {}: was trained on other classes: got {} classes in the data, want {}{}; use the "
+      "data that it was trained on, or train in another {}",
+      path, now.at(kNumClasses), before.at(kNumClasses), difference, Option("train_dir")));
 }
 
 void CompareEvaluationMetadata(const RunMetadata& run, const RunMetadata& evaluation) {

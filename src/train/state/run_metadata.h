@@ -23,7 +23,8 @@ inline constexpr char kNumClasses[] = "num_classes";
 inline constexpr char kLabelsOffset[] = "labels_offset";
 inline constexpr char kPrecision[] = "precision";
 inline constexpr char kOptimizer[] = "optimizer";
-inline constexpr char kVersion[] = "version";  // of the program
+inline constexpr char kVersion[] = "version";                  // of the program
+inline constexpr char kBatchNormDecay[] = "batch_norm_decay";  // 0: the net has no batch norm
 inline constexpr char kMaxSteps[] = "max_number_of_steps";
 inline constexpr char kFlags[] = "flags";               // the flags that the user gave
 inline constexpr char kGlobalBatch[] = "global_batch";  // samples per step, over all ranks
@@ -43,6 +44,10 @@ void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now);
 // Does the same for an evaluation: compares the metadata of the checkpoint's run with the data that
 // the evaluation uses. Throws ConfigError if the class names are the same but in another order.
 void CompareEvaluationMetadata(const RunMetadata& run, const RunMetadata& evaluation);
+
+// Throws DataError, which names the classes that differ, if a checkpoint of the same net was
+// trained with another number of classes. `path` is that of the checkpoint.
+void RequireSameClasses(const RunMetadata& before, const RunMetadata& now, const std::string& path);
 
 // Sets `value` from the attribute `name` if the user did not set it (it is an empty text or 0) and
 // the attribute exists.

@@ -65,6 +65,17 @@ TEST(ScaledCropDistribution, ShorterSideIsUniformAndIncludesBothEnds) {
   }
 }
 
+// 224 / sqrt(0.5) = 316.8. A small output cannot take half of 256 pixels.
+TEST(ScaledCropDistribution, MinimumAreaBoundsTheShorterSide) {
+  const auto sides = [](int output) {
+    return Draw([&](Rng& rng) {
+      return DrawScaledCrop(256, 256, output, output, SideRounding::kHalfEven, rng, 0.5).height;
+    });
+  };
+  ExpectUniformIntegers(sides(224), 256, 316);
+  EXPECT_THAT(sides(64), ::testing::Each(256));
+}
+
 TEST(ScaledCropDistribution, PositionsAreUniform) {
   const auto draw = [](auto&& of) {
     return Draw([&](Rng& rng) {
@@ -180,6 +191,17 @@ TEST(CropRegion, ShowsEnoughOfAGivenBox) {
     ASSERT_TRUE(rows > 0 && columns > 0);
     ASSERT_GE(rows * columns, 0.0999 * 90 * 80);
   }
+}
+
+TEST(CropRegion, HasAtLeastTheGivenArea) {
+  double smallest = 1;
+  for (int i = 0; i < kDraws; ++i) {
+    Rng rng(2, RngPurpose::kAugment, 0, static_cast<uint64_t>(i));
+    const Region crop = DrawCropRegion(60, 80, {}, rng, 0.5);
+    smallest = std::min(smallest, crop.height * crop.width / 4800.0);
+  }
+  EXPECT_GE(smallest, 0.5);
+  EXPECT_LT(smallest, 0.52);
 }
 
 TEST(CropRegion, IsTheWholeImageIfNoCropFits) {

@@ -77,7 +77,6 @@ TEST(MetricsTest, ReportIsAligned) {
   const std::vector<std::string> names = {"cat", "house finch"};
   EXPECT_EQ(m.Report(names),
             "eval/Accuracy 0.9167\n"
-            "eval/Recall_5 1.0000\n"
             "eval/Loss 0.6348\n"
             "(12 samples)\n"
             "\n"
@@ -90,6 +89,11 @@ TEST(MetricsTest, ReportIsAligned) {
             "  cat          0  6  0  0\n"
             "  house finch  1  0  5  1\n"
             "  class 2      2  0  0  0\n");
+}
+
+TEST(MetricsTest, ShowsTheTopFiveOfMoreThanFiveClasses) {
+  EXPECT_THAT(Metrics(6).Summary(", "), HasSubstr("eval/Recall_5"));
+  EXPECT_THAT(Metrics(5).Summary(", "), ::testing::Not(HasSubstr("eval/Recall_5")));
 }
 
 TEST(MetricsTest, NamesALabelOutOfRange) {

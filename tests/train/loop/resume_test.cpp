@@ -168,6 +168,22 @@ TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
       HasSubstr("\x1f$(preprocessing_name): the run used lenet so far and now continues with"));
 }
 
+TEST(ResumeTest, NamesTheClassesThatWereAdded) {
+  const RunMetadata three = {{kNet, "lenet"}, {kNumClasses, "3"}, {kClassNames, "cat\ndog\nemu"}};
+  const RunMetadata four = {
+      {kNet, "lenet"}, {kNumClasses, "4"}, {kClassNames, "ape\ncat\ndog\nemu"}};
+  RunMetadata of_another_net = four;
+  of_another_net[kNet] = "cifarnet";
+  EXPECT_THAT([&] { RequireSameClasses(three, four, "RUN/model.ckpt-3.h5"); },
+              ::testing::ThrowsMessage<DataError>(
+                  ::testing::AllOf(HasSubstr("RUN/model.ckpt-3.h5: was trained on other classes"),
+                                   HasSubstr("got 4 classes in the data, want 3; new: ape;"))));
+  EXPECT_THAT([&] { RequireSameClasses(four, three, "RUN"); },
+              ::testing::ThrowsMessage<DataError>(HasSubstr("missing: ape;")));
+  RequireSameClasses(three, of_another_net, "RUN");  // the variables will tell
+  RequireSameClasses({}, four, "RUN");
+}
+
 TEST(ResumeTest, RejectsTheBestCheckpointOfAnEarlierRun) {
   const TemporaryFolder folder;
   ExpectNoErrors(RunJob({.options = OptionsFor(folder, 2)}));

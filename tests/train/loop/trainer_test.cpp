@@ -40,11 +40,18 @@ TEST(TrainerTest, AFinishedRunDoesNothingWhenRunAgain) {
   const TemporaryFolder folder;
   const Job job{.options = OptionsFor(folder, 3), .num_ranks = 2};
   const JobResult first = RunJob(job);
+  ::testing::internal::CaptureStderr();
   const JobResult again = RunJob(job);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("no step was trained: the run is at step 3, which is its last step of 3"));
   ExpectNoErrors(again);
   EXPECT_EQ(again.codes, std::vector<ExitCode>(2, ExitCode::kOk));
   EXPECT_EQ(again.state.step, 3);
   EXPECT_EQ(again.weights, first.weights);
+  ::testing::internal::CaptureStderr();
+  ExpectNoErrors(RunJob({.options = OptionsFor(folder, 2)}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("the run is at step 3, which is past its end at step 2; to train more"));
 }
 
 TEST(TrainerTest, AStopRequestOnOneRankSavesAndStopsAll) {

@@ -1,0 +1,44 @@
+#include "src/train/state/moving_statistics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/backend/ops/batch_norm.h"
+#include "src/core/error.h"
+
+namespace carole::train {
+namespace {
+
+constexpr double kLargestShare = 0.05;  // of the start, which does not matter yet
+
+}  // namespace
+
+double StatisticsDecay(const Graph& graph) {
+  double largest = 0;
+  for (const Node& node : graph.nodes()) {
+    if (!node.dead && node.kind == op::kBatchNorm)
+      largest = std::max(largest, node.attributes.as<BatchNormAttributes>().decay);
+  }
+  return largest;
+}
+
+double FitStatisticsDecay(int64_t steps) {
+  constexpr double kShortest = 0.8, kLongest = 0.997, kEndless = 0.99;
+  if (steps <= 0) return kEndless;
+  return std::clamp(1 - 20 / static_cast<double>(steps), kShortest, kLongest);
+}
+
+std::string DescribeYoungStatistics(double decay, int64_t steps) {
+  if (decay <= 0 || steps < 0) return "";
+  const double share = std::pow(decay, static_cast<double>(steps));
+  if (share <= kLargestShare) return "";
+  return fmt::format(
+      "batch norm: {:.0f} % of the start of its moving statistics is left after {} steps (decay "
+      "{:g}), so evaluation and prediction do not work as training did; train longer, or anew with "
+      "{}",
+      share * 100, steps, decay, Option("batch_norm_decay", "auto"));
+}
+
+}  // namespace carole::train
