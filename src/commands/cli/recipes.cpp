@@ -118,7 +118,7 @@ constexpr FlagDefault kOwnImagesTrain[] = {
     {"weight_decay", "0.01"},      {"clip_gradient_norm", "5"},
     {"learning_rate", "0.003"},    {"learning_rate_decay_type", "cosine"},
     {"num_epochs_per_decay", "0"}, {"end_learning_rate", "0"},
-    {"warmup_epochs", "2"},        {"batch_norm_decay", "auto"},
+    {"warmup_epochs", "5"},        {"batch_norm_decay", "auto"},
     {"epochs_per_eval", "5"},      {"keep_best", "true"},
 };
 constexpr FlagDefault kOwnImagesEval[] = {
