@@ -1,8 +1,6 @@
 // carole dataset build: writes TFRecords from the raw files of a data set.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include "src/commands/cli/commands.h"
 #include "src/commands/flags/shard_flags.h"
 #include "src/core/error.h"
+#include "src/core/text/quote_for_shell.h"
 #include "src/monitoring/progress/work_progress.h"
 
 namespace carole::commands {
@@ -27,31 +26,13 @@ std::string BuildableNames() {
   return names;
 }
 
-// Returns the text as one word for a shell.
-std::string QuoteForShell(const std::string& text) {
-  const bool is_plain = std::ranges::all_of(text, [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("_-./,:@%+").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (is_plain) return text;
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
-
 // Returns the command that trains a net which suits the data set.
 std::string TrainingCommand(const io::DatasetEntry& dataset, std::string folder) {
   while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
   const std::string data =
       fmt::format("--dataset_name={} --dataset_dir={} --train_dir={}", dataset.name,
                   QuoteForShell(folder), QuoteForShell(folder + "-run"));
-  const std::string start = "mpirun -np 2 carole train";
+  const std::string start = "carole train --ranks=2";
   if (dataset.name == "folder" || dataset.name == "flowers")
     return fmt::format("{} --recipe=own_images {}", start, data);
   const std::string_view net = dataset.channels == 1       ? "lenet"

@@ -95,7 +95,7 @@ TEST_F(DatasetTest, SyntheticImagesAreBuiltVerifiedAndShown) {
                                            "      2           4           1  drawing 2\n"
                                            "      3           4           0  drawing 3\n"));
   EXPECT_THAT(result.out, ::testing::EndsWith("    all          20           2  images\n"
-                                              "Next: mpirun -np 2 carole train "
+                                              "Next: carole train --ranks=2 "
                                               "--dataset_name=synthetic --dataset_dir=" +
                                               drawn + " --train_dir=" + drawn +
                                               "-run --model_name=resnet_v1_50\n"));
@@ -169,7 +169,7 @@ TEST_F(DatasetTest, BuildNamesClassesAndTheNextCommand) {
               ::testing::HasSubstr("      0           6           6  cats\n"
                                    "      1           6           0  dogs\n"
                                    "    all          12           6  images\n"
-                                   "Next: mpirun -np 2 carole train --recipe=own_images "
+                                   "Next: carole train --ranks=2 --recipe=own_images "
                                    "--dataset_name=folder --dataset_dir='" +
                                    data + "' --train_dir='" + data + "-run'\n"));
   EXPECT_THAT(result.err, ::testing::HasSubstr("train/cats/bad.jpg: "));

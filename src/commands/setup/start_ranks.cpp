@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/cluster/environment.h"
@@ -14,21 +13,9 @@
 #include "launch/machine/cores.h"
 #include "src/commands/cli/launch_arguments.h"
 #include "src/core/log.h"
+#include "src/core/text/quote_for_shell.h"
 
 namespace carole::commands {
-namespace {
-
-// Returns the word as a shell must read it.
-std::string QuoteForShell(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,@%+";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-}  // namespace
 
 void StartRanks(int ranks, const Arguments& arguments) {
   const auto placement = launch::FindRankPlacement(std::getenv);
