@@ -280,7 +280,7 @@ int Train(const Arguments& arguments) {
                    "Trains a net on a data set: alone, on --ranks ranks of this machine, or as one "
                    "rank under mpirun or srun. A run "
                    "continues from the newest checkpoint in --train_dir.",
-                   {"carole train --dataset_name=mnist --dataset_dir=DATA --model_name=lenet "
+                   {"carole train --recipe=own_images --dataset_dir=DATA "
                     "--train_dir=RUN",
                     "carole train --ranks=4 --config=resnet.toml --dataset_dir=DATA "
                     "--train_dir=RUN"});

@@ -231,7 +231,7 @@ TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
   Train(folder_ / "scaled", {"--loss_scale=1024"});
   EXPECT_EQ(DigestOf(folder_ / "scaled"), DigestOf(folder_ / "plain"));
   Train(train_dir_, {"--loss_scale=dynamic"});
-  const ProcessResult shown = Carole({"checkpoint", "inspect", train_dir_});
+  const ProcessResult shown = Carole({"checkpoint", "inspect", "--all", train_dir_});
   EXPECT_THAT(shown.out, HasSubstr("loss_scale_good_steps"));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(folder_ / "odd", {"--loss_scale=1000"})), 64,
                         {"--loss_scale", "got 1000, want auto, dynamic, or a power of two"}));

@@ -69,12 +69,11 @@ void AddDatasetFlags(CommandLine& line, DataConfig& config, DatasetDir dataset_d
   line.Group("Data");
   line.Add("dataset_name", config.dataset_name,
            "Data set to read. " + OneOf(JoinNames(io::kDatasets)), HelpLevel::kBasic);
-  line.Add("dataset_split_name", pipeline.split, "Split to read, such as train or validation.",
-           HelpLevel::kBasic);
+  line.Add("dataset_split_name", pipeline.split, "Split to read, such as train or validation.");
   line.AddPathList(
       "dataset_dir,data_dir", pipeline.dataset_dir,
-      "Folder of the TFRecords, or a comma list of folders, files and globs. Files in the "
-      "list may have any name. For MNIST it may be a folder of the raw files.",
+      "Folder of the TFRecords, or a comma list of folders, files of any name and globs; "
+      "for MNIST also a folder of the raw files.",
       HelpLevel::kBasic);
   if (dataset_dir == DatasetDir::kRequired) line.MarkRequired("dataset_dir");
   AddPixelFlags(line, config);
@@ -128,9 +127,7 @@ void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::Optimiz
   line.Group("Optimization");
   line.Add("optimizer", optimizer, "Update rule. " + OneOf(JoinNames(optim::kOptimizers)),
            HelpLevel::kBasic);
-  line.Add("weight_decay", o.weight_decay,
-           "Factor of the L2 regularization of weights, or of their decay if the optimizer "
-           "decouples it from the loss.",
+  line.Add("weight_decay", o.weight_decay, "Factor of the L2 penalty or decoupled decay.",
            HelpLevel::kBasic);
   line.Add("clip_gradient_norm", o.clip_gradient_norm,
            "Largest global norm of the gradient without its L2 terms; 0: no clipping.");
@@ -170,9 +167,7 @@ void AddPrecisionFlag(CommandLine& line, Precision& precision, const std::string
 void AddMachineFlags(CommandLine& line, MachineConfig& config) {
   line.Group("Ranks and devices");
   line.Add("backend", config.backend,
-           "Library that computes; cpu: the faster one for this CPU; auto: cuda if a GPU works, "
-           "else "
-           "cpu.",
+           "Library that computes; auto: cuda if a GPU works, else cpu; cpu: the faster one.",
            HelpLevel::kBasic)
       .OneOf({"auto", "cpu", "cuda", "onednn", "reference"});
   line.Add("threads", config.threads, "Threads per rank; 0: its share of the cores.",

@@ -123,8 +123,8 @@ void TrainFlags::AddRunFlags() {
 void TrainFlags::AddRankFlags() {
   line_.Group("Ranks and devices");
   line_.AddNonNegative("ranks,num_clones,num_gpus", config_.ranks,
-                       "Ranks on this machine, which train starts with mpirun. If mpirun or srun "
-                       "started it: the number of ranks that must be there; 0: any number.",
+                       "Ranks to start on this machine; under mpirun or srun, the number of ranks "
+                       "that must be there; 0: any number.",
                        HelpLevel::kBasic);
   line_.Add("clone_on_cpu", clone_on_cpu_, "Same as --backend=cpu.")
       .SetGroup("Flags of other programs");
