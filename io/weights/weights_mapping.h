@@ -68,6 +68,8 @@ class MappedWeights final : public WeightsSource {
                     bool reverses_channels);
   // The same for an object of TensorFlow 2, if the file has it.
   void MapObject(const std::string& object, const std::string& mapped, const Shape& wanted);
+  // For a filter that was found by its order, which does not tell whether it reads BGR images.
+  void ReportUnknownChannelOrder(const std::string& variable);
   // Maps the layers of an object-based checkpoint and its Adam.
   void MapObjects(std::span<const VariableSpec> wanted, const std::vector<std::string>& variables);
 
