@@ -246,6 +246,7 @@ std::string WithoutResNetScope(const std::string& name) {
 MappedWeights::MappedWeights(const WeightsSource& file, std::span<const VariableSpec> wanted)
     : file_(file) {
   AddTensors();
+  FindModel(wanted);
   std::vector<std::string> variables;
   for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
   const auto count_missing = [&] {
@@ -310,8 +311,32 @@ void MappedWeights::AddToLayers(const std::string& name) {
   }
 }
 
+// A layer beside the net, such as a conv1 before it, may have the name of one of its layers.
+void MappedWeights::FindModel(std::span<const VariableSpec> wanted) {
+  std::unordered_map<std::string, int> counts;
+  for (const VariableSpec& variable : wanted) {
+    for (const NameRule& rule : kNameRules) {
+      for (const Candidate& candidate : rule.candidates(variable.name)) {
+        const auto found = by_layer_.find(candidate.name);
+        if (found == by_layer_.end()) continue;
+        for (const std::string& name : found->second) {
+          if (("/" + name).ends_with("/" + candidate.name))
+            ++counts[name.substr(0, name.size() - candidate.name.size())];
+        }
+      }
+    }
+  }
+  int most = 0;
+  for (const auto& [scope, count] : counts) {
+    if (count == most) model_.reset();
+    if (count > most) model_ = scope;
+    most = std::max(most, count);
+  }
+}
+
 // A model inside of another model has the name of that model in front of its layers.
 std::string MappedWeights::FindInFile(const std::string& candidate) {
+  if (model_ && tensors_.contains(*model_ + candidate)) return *model_ + candidate;
   if (tensors_.contains(candidate)) return candidate;
   const auto found = by_layer_.find(candidate);
   if (found == by_layer_.end()) return "";

@@ -143,6 +143,11 @@ TEST(MappedWeights, DoesNotChooseBetweenTwoInnerModels) {
               HasSubstr("such as left/block1_conv1/bias, right/block1_conv1/bias; in Keras, save"));
   const FakeFile outer({{"left/block1_conv1/bias", {2}}, {"block1_conv1/bias", {2}}});
   EXPECT_THAT(ReadValues(MappedWeights(outer, wanted), variable), ElementsAre(100, 101));
+  // The model that has more of the net.
+  const FakeFile before(
+      {{"block1_conv1/bias", {2}}, {"net/block1_conv1/bias", {2}}, {"net/block1_conv2/bias", {2}}});
+  const std::vector<VariableSpec> both{wanted[0], {"vgg_16/conv1/conv1_2/biases", {2}}};
+  EXPECT_THAT(ReadValues(MappedWeights(before, both), variable), ElementsAre(100, 101));
   // A layer that was renamed after it was built.
   const FakeFile renamed(
       {{"block1_conv1/conv2d_7/bias", {2}}, {"block1_conv2/conv2d_8/bias", {2}}});
