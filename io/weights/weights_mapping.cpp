@@ -311,7 +311,7 @@ void MappedWeights::AddToLayers(const std::string& name) {
   }
 }
 
-// A layer beside the net, such as a conv1 before it, may have the name of one of its layers.
+// A layer next to the net, such as a conv1 before it, may have the name of one of its layers.
 void MappedWeights::FindModel(std::span<const VariableSpec> wanted) {
   std::unordered_map<std::string, int> counts;
   for (const VariableSpec& variable : wanted) {
