@@ -202,7 +202,8 @@ void CheckFilters(hid_t creation, const Site& site) {
               "read the filters");
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE) {
       throw DataError(fmt::format(
-          "[io.hdf5] {}: {}: unsupported filter: got number {}, want none, deflate or shuffle",
+          "[io.hdf5] {}: {}: unsupported filter: got number {}, want none, deflate or shuffle; "
+          "rewrite the file with `h5repack -f NONE FILE NEW`",
           site.file, site.object, static_cast<int>(filter)));
     }
   }

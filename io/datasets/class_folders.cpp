@@ -45,12 +45,17 @@ bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> word
   throw DataError(fmt::format("[{}] {} {}: {}", kTag, Option("raw_dir"), path.string(), problem));
 }
 
+// True for the folders of previews and attributes that macOS and Synology add, too.
+bool IsHidden(const std::string& name) {
+  return name.starts_with('.') || IsOneOf(name, {"__MACOSX", "@eaDir"});
+}
+
 // Returns the entries of a folder that are not hidden, sorted by name.
 std::vector<fs::path> ListVisible(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> entries;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
+    if (!IsHidden(entry.path().filename().string())) entries.push_back(entry.path());
   }
   if (error == std::errc::no_such_file_or_directory)
     Fail(folder, "no such folder; correct the path");
@@ -247,6 +252,17 @@ SplitPointers FindSplits(const Folder& root) {
   return found;
 }
 
+// Throws DataError if the folder of the training split has no class folders: it is no class.
+void CheckAreClasses(const SplitPointers& found) {
+  const auto is_train = [](const Folder* folder) { return IsTrainName(folder->name()); };
+  if (found.others.empty() || !std::ranges::all_of(found.others, is_train)) return;
+  const Folder& train = *found.others[0];
+  Fail(train.path,
+       fmt::format("no class folders: got {} images in the folder of a split, want one folder of "
+                   "images per class, such as {}; sort the images",
+                   train.num_images, (train.path / "cats" / "0.jpg").string()));
+}
+
 // Gives images of the validation split the labels of the training split.
 void UseClassesOf(const ClassFolders& train, const Folder& train_folder, const Folder& folder,
                   ClassFolders& validation) {
@@ -280,7 +296,10 @@ SplitFolders ListSplitFolders(const fs::path& root) {
   const SplitPointers found = FindSplits(outer);
   const bool has_splits =
       found.train != nullptr && (found.validation != nullptr || !found.unused.empty());
-  if (!has_splits) return {.train = ToClasses(outer)};
+  if (!has_splits) {
+    CheckAreClasses(found);
+    return {.train = ToClasses(outer)};
+  }
   if (!found.others.empty())
     Fail(found.others[0]->path,
          fmt::format("{} images next to the splits {} and {}: want splits only; move the folder "

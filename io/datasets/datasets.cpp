@@ -68,6 +68,21 @@ fs::path FindLabels(const fs::path& dataset_dir) {
   return first.empty() ? dataset_dir / kLabelsFile : first;
 }
 
+// Throws DataError if a name that looks like that of a file, or a pattern, names nothing.
+void CheckNamedFilesExist(const fs::path& dataset_dir) {
+  for (const NamedPath& named : ExpandDatasetDir(dataset_dir)) {
+    std::error_code error;
+    const std::string name = named.path.filename().string();
+    const bool is_pattern = named.path.string().find_first_of("*?[{") != std::string::npos;
+    if (fs::exists(named.path, error) ||
+        (!is_pattern && !named.path.has_extension() && !ShardName::Parse(name)))
+      continue;
+    throw DataError(fmt::format("[io.datasets] {} {}: {}; correct the path", Option("dataset_dir"),
+                                named.path.string(),
+                                is_pattern ? "no file has such a name" : "no such file"));
+  }
+}
+
 bool Matches(const SplitEntry& split, const std::string& name) {
   return fnmatch(std::string(split.pattern).c_str(), name.c_str(), FNM_PERIOD) == 0;
 }
@@ -246,7 +261,9 @@ void ReadLabels(const fs::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::string bytes = ReadAll(*OpenFile(path), kMaxLabelsBytes);
-  if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff")) {
+  const bool is_utf16 = bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff") ||
+                        bytes.find('\0') != bytes.npos;
+  if (is_utf16) {
     throw DataError(fmt::format(
         "[io.datasets] {}: wrong encoding: got UTF-16, want UTF-8; convert it: iconv -f UTF-16 -t "
         "UTF-8",
@@ -343,6 +360,7 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   std::error_code error;
   if (!fs::exists(labels, error)) {
     if (error) ThrowDiskError("io.datasets", labels.string(), "open", error.value());
+    CheckNamedFilesExist(dataset_dir);
     throw DataError(
         fmt::format("[io.datasets] {}: no such file: it lists the classes of {} in lines "
                     "INDEX:NAME; check {}, or build the records first: carole dataset build",

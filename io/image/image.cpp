@@ -7,6 +7,7 @@
 
 #include "src/core/check.h"
 #include "src/core/error.h"
+#include "src/core/text/escape.h"
 
 namespace carole::io {
 namespace {
@@ -35,6 +36,8 @@ constexpr KnownFormat kKnownFormats[] = {
     {4, "ftypmif1", "a HEIC image", kConvert},
     {4, "ftypmsf1", "a HEIC image", kConvert},
     {4, "ftyp", "a video", "remove it"},
+    {0, "8BPS", "a Photoshop file", kConvert},
+    {0, {"\0\x05\x16\x07", 4}, "attributes of a file on macOS", "remove it"},
     {0, "\xff\x0a", "a JPEG XL image", kConvert},
     {4, "JXL ", "a JPEG XL image", kConvert},
     {4, "jP  ", "a JPEG 2000 image", kConvert},
@@ -65,6 +68,15 @@ bool IsFormat(std::string_view bytes, const KnownFormat& format) {
                             });
 }
 
+// True for words in ASCII, such as an error message of a server.
+bool IsText(std::string_view bytes) {
+  constexpr size_t kMaxLooked = 512;
+  const auto is_text = [](unsigned char c) {
+    return c < 0x80 && (std::isprint(c) != 0 || std::isspace(c) != 0);
+  };
+  return bytes.find(' ') != bytes.npos && std::ranges::all_of(bytes.substr(0, kMaxLooked), is_text);
+}
+
 // Throws the error for bytes that are neither JPEG nor PNG; names the format if it is a common one.
 [[noreturn]] void FailUnknownFormat(std::string_view bytes) {
   constexpr std::string_view kWant = "want a JPEG or a PNG";
@@ -81,6 +93,9 @@ bool IsFormat(std::string_view bytes, const KnownFormat& format) {
         fmt::format("[io.image] image: only zeros: got {} bytes of zeros, {}; copy "
                     "the image again",
                     bytes.size(), kWant));
+  if (IsText(bytes))
+    throw DataError(fmt::format("[io.image] image: wrong format: got the text '{}', {}; {}",
+                                Escape(bytes.substr(0, 40)), kWant, kDownload));
   std::string head;
   for (unsigned char c : bytes.substr(0, 8)) head += fmt::format("{:02x}", c);
   throw DataError(

@@ -86,7 +86,8 @@ class TextReader {
     constexpr std::string_view kNames = "abfnrtv\\'\"?", kMeanings = "\a\b\f\n\r\t\v\\'\"?";
     if (const size_t i = kNames.find(c); i != kNames.npos) return kMeanings[i];
     if (c == 'x' || c == 'X') return TakeNumber(16, 2);
-    if (c < '0' || c > '7') Refuse("an unknown escape in a string");
+    if (c < '0' || c > '7')
+      Refuse("an unknown escape in a string (Windows paths need two backslashes)");
     --next_;
     return TakeNumber(8, 3);
   }

@@ -54,11 +54,12 @@ Candidates WithoutOuterScope(const std::string& name) {
 // Maps a scope of carole to the layer of keras.applications that has its weights.
 struct LayerRule {
   const char* scope;             // regular expression
-  const char* layer;             // replacement text; a batch norm is the layer LAYER_bn
+  const char* layer;             // replacement text, as norm
   const char* convolution = "";  // suffix of the layer's name if it is a convolution
   // The Keras layer reads images in BGR order, as the nets of Caffe did (preprocess_input() of that
   // net). The nets of carole read RGB.
   bool reads_bgr = false;
+  const char* norm = "";  // the layer of the batch norm if it is not LAYER_bn
 };
 constexpr LayerRule kLayerRules[] = {
     {.scope = R"(vgg_1[69]/conv1/conv1_1)", .layer = "block1_conv1", .reads_bgr = true},
@@ -70,6 +71,16 @@ constexpr LayerRule kLayerRules[] = {
     {R"(MobilenetV1/Conv2d_(\d+)_depthwise)", "conv_dw_$1"},
     {R"(MobilenetV1/Conv2d_(\d+)_pointwise)", "conv_pw_$1"},
     {R"(MobilenetV1/Logits/Conv2d_1c_1x1)", "conv_preds"},
+    {.scope = R"(MobilenetV2/Conv)", .layer = "Conv1", .norm = "bn_Conv1"},
+    {.scope = R"(MobilenetV2/expanded_conv/(\w+))",
+     .layer = "expanded_conv_$1",
+     .norm = "expanded_conv_$1_BN"},
+    {.scope = R"(MobilenetV2/expanded_conv_(\d+)/(\w+))",
+     .layer = "block_$1_$2",
+     .norm = "block_$1_$2_BN"},
+    {R"(MobilenetV2/Conv_1)", "Conv_1"},
+    {R"(MobilenetV2/Logits/Conv2d_1c_1x1)", "predictions"},
+    {R"(MobilenetV2/Logits/Conv2d_1c_1x1)", "Logits"},  // in older versions
     {R"(resnet_v1_\d+/conv1)", "conv1", "_conv", true},
     {R"(resnet_v1_\d+/block1/unit_(\d+)/bottleneck_v1/conv(\d))", "conv2_block$1_$2", "_conv"},
     {R"(resnet_v1_\d+/block1/unit_(\d+)/bottleneck_v1/shortcut)", "conv2_block$1_0", "_conv"},
@@ -122,7 +133,9 @@ std::vector<ApplicationsLayer> FindApplicationsLayers(const std::string& scope) 
     const LayerRule& rule = kLayerRules[i];
     if (!std::regex_match(scope, patterns[i])) continue;
     const std::string name = std::regex_replace(scope, patterns[i], rule.layer);
-    layers.push_back({name + rule.convolution, name + "_bn", rule.reads_bgr});
+    const std::string norm =
+        *rule.norm == '\0' ? name + "_bn" : std::regex_replace(scope, patterns[i], rule.norm);
+    layers.push_back({name + rule.convolution, norm, rule.reads_bgr});
   }
   AddOldResNet50Layer(scope, layers);
   return layers;
@@ -183,7 +196,8 @@ std::string_view ClassOf(const std::string& name) {
   const std::string_view leaf = LeafOf(name);
   if (leaf == "depthwise_weights") return "depthwise_conv2d";
   if (leaf != "weights" && leaf != "biases") return "batch_normalization";
-  return name.find("/fc") == name.npos ? "conv2d" : "dense";
+  const bool is_dense = name.find("/fc") != name.npos || name.starts_with("MobilenetV2/Logits/");
+  return is_dense ? "dense" : "conv2d";
 }
 
 // True for the state of an optimizer in an object-based checkpoint.
@@ -216,6 +230,12 @@ bool HaveSameElements(const Shape& a, const Shape& b) {
          a[a.rank() - 1] == b[b.rank() - 1];
 }
 
+// True if two weights of a layer differ at most in the number of its outputs.
+bool HaveSameInputs(const Shape& a, const Shape& b) {
+  if (a.rank() == 0 || b.rank() == 0 || (a.rank() == 1) != (b.rank() == 1)) return false;
+  return a.size() * b[b.rank() - 1] == b.size() * a[a.rank() - 1];
+}
+
 }  // namespace
 
 std::string WithoutResNetScope(const std::string& name) {
@@ -226,6 +246,7 @@ std::string WithoutResNetScope(const std::string& name) {
 MappedWeights::MappedWeights(const WeightsSource& file, std::span<const VariableSpec> wanted)
     : file_(file) {
   AddTensors();
+  FindModel(wanted);
   std::vector<std::string> variables;
   for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
   const auto count_missing = [&] {
@@ -290,8 +311,32 @@ void MappedWeights::AddToLayers(const std::string& name) {
   }
 }
 
+// A layer next to the net, such as a conv1 before it, may have the name of one of its layers.
+void MappedWeights::FindModel(std::span<const VariableSpec> wanted) {
+  std::unordered_map<std::string, int> counts;
+  for (const VariableSpec& variable : wanted) {
+    for (const NameRule& rule : kNameRules) {
+      for (const Candidate& candidate : rule.candidates(variable.name)) {
+        const auto found = by_layer_.find(candidate.name);
+        if (found == by_layer_.end()) continue;
+        for (const std::string& name : found->second) {
+          if (("/" + name).ends_with("/" + candidate.name))
+            ++counts[name.substr(0, name.size() - candidate.name.size())];
+        }
+      }
+    }
+  }
+  int most = 0;
+  for (const auto& [scope, count] : counts) {
+    if (count == most) model_.reset();
+    if (count > most) model_ = scope;
+    most = std::max(most, count);
+  }
+}
+
 // A model inside of another model has the name of that model in front of its layers.
 std::string MappedWeights::FindInFile(const std::string& candidate) {
+  if (model_ && tensors_.contains(*model_ + candidate)) return *model_ + candidate;
   if (tensors_.contains(candidate)) return candidate;
   const auto found = by_layer_.find(candidate);
   if (found == by_layer_.end()) return "";
@@ -320,7 +365,8 @@ void MappedWeights::ExplainMisfit() {
 void MappedWeights::MapNumberedLayers(std::span<const VariableSpec> wanted,
                                       const std::vector<std::string>& variables) {
   const auto is_chain = [](const std::string& name) {
-    return name.starts_with("MobilenetV1/") || name.starts_with("vgg_1");
+    return name.starts_with("MobilenetV1/") || name.starts_with("MobilenetV2/") ||
+           name.starts_with("vgg_1");
   };
   if (!std::ranges::all_of(variables, is_chain)) return;
   std::unordered_map<std::string_view, int> counts;
@@ -331,18 +377,27 @@ void MappedWeights::MapNumberedLayers(std::span<const VariableSpec> wanted,
     const int number = counts[layer_class]++;
     const std::string name =
         number == 0 ? std::string(layer_class) : fmt::format("{}_{}", layer_class, number);
-    const bool classifies = layer_class == "dense" || &layer == &layers.back();
+    const bool is_last = &layer == &layers.back();
     for (size_t variable : layer.variables) {
       const VariableSpec& spec = wanted[variable];
       const std::string path = FindInFile(InLayer(name, LeafOf(spec.name))[0].name);
-      const bool fits = !path.empty() && (tensors_.at(path).shape == spec.shape ||
-                                          HaveSameElements(tensors_.at(path).shape, spec.shape));
+      const Shape shape = path.empty() ? Shape{} : tensors_.at(path).shape;
+      const bool fits =
+          !path.empty() && (shape == spec.shape || HaveSameElements(shape, spec.shape) ||
+                            (is_last && HaveSameInputs(shape, spec.shape)));
       if (fits) found.emplace_back(&spec, path);
-      if (!fits && !classifies) return;
+      if (!fits && !is_last && layer_class != "dense") return;
     }
   }
   for (const auto& [spec, path] : found)
     Map(*spec, path, {.subtracted_bias = "", .reverses_channels = ReadsBgr(spec->name)});
+}
+
+void MappedWeights::ReportUnknownChannelOrder(const std::string& variable) {
+  if (!ReadsBgr(variable)) return;
+  report_.push_back(variable +
+                    ": assuming that its input channels are in RGB order; if the net is from "
+                    "keras.applications (BGR order), save it as .h5, whose names show that");
 }
 
 // Object-based names do not contain the names of layers, so layers are matched by their order.
@@ -360,18 +415,13 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
       const std::string value = name + std::string(kValue);
       if (!Has(variable.name)) {
         Map(variable, used_names_.at(value), {});
+        ReportUnknownChannelOrder(variable.name);
       } else if (tensors_.at(variable.name).name != value) {
         continue;
       }
       for (const auto& [object, slot] : kAdamSlots)
         MapObject(name + "/.OPTIMIZER_SLOT/" + kAdam + object, variable.name + slot,
                   variable.shape);
-      if (ReadsBgr(variable.name)) {
-        report_.push_back(variable.name +
-                          ": assuming that its input channels are in RGB order; if the net is "
-                          "from keras.applications (BGR order), save it as .h5, whose names show "
-                          "that");
-      }
     }
   }
   for (const char* power : {"beta1_power", "beta2_power"})

@@ -3,6 +3,7 @@
 // MNIST nets. The net may be a model inside of another model in the file.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -54,6 +55,8 @@ class MappedWeights final : public WeightsSource {
   void AddTensors();
   // Adds a name to by_layer_.
   void AddToLayers(const std::string& name);
+  // Sets model_.
+  void FindModel(std::span<const VariableSpec> wanted);
   // Returns the name of the tensor for a candidate "LAYER/WEIGHT", or "" if the file has none or
   // several in different models.
   std::string FindInFile(const std::string& candidate);
@@ -68,6 +71,8 @@ class MappedWeights final : public WeightsSource {
                     bool reverses_channels);
   // The same for an object of TensorFlow 2, if the file has it.
   void MapObject(const std::string& object, const std::string& mapped, const Shape& wanted);
+  // For a filter that was found by its order, which does not tell whether it reads BGR images.
+  void ReportUnknownChannelOrder(const std::string& variable);
   // Maps the layers of an object-based checkpoint and its Adam.
   void MapObjects(std::span<const VariableSpec> wanted, const std::vector<std::string>& variables);
 
@@ -77,6 +82,9 @@ class MappedWeights final : public WeightsSource {
   std::unordered_map<std::string, std::string> used_names_;  // name in the file -> name in names_
   // For "LAYER/WEIGHT", the names that end with WEIGHT and have the component LAYER before that.
   std::unordered_map<std::string, std::vector<std::string>> by_layer_;
+  // The scope that has the most names for wanted variables: "" or "mobilenet/"; none if two have as
+  // many.
+  std::optional<std::string> model_;
   std::vector<std::string> ambiguous_;  // "left/conv1/kernel, right/conv1/kernel"
   std::vector<std::string> report_;
   std::string misfit_hint_;

@@ -30,6 +30,7 @@
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/text/escape.h"
 #include "src/core/text/join_names.h"
 #include "src/core/text/parse_number.h"
 #include "src/core/text/to_int64.h"
@@ -166,7 +167,7 @@ std::vector<PlanLine> DescribePlan(const TrainConfig& config, const TrainPlan& p
                            config.data.pipeline.dataset_dir, input.preprocessing,
                            input.augmentations.empty() ? "" : ", " + input.augmentations.Describe(),
                            Name(input.training_dtype()))},
-      {"classes", JoinFirst(NetClassNames(config.data, input), 8)},
+      {"classes", Escape(JoinFirst(NetClassNames(config.data, input), 8))},
       {"length", trainer.eval_every > 0
                      ? fmt::format("{}, evaluated every {}", length, trainer.eval_every)
                      : length},

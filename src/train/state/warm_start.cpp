@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 
 #include "io/weights/weights_mapping.h"
 #include "src/core/error.h"
@@ -58,13 +60,20 @@ void FindOtherClasses(const io::WeightsSource& file, const WarmStartOptions& opt
   }
 }
 
-// Returns the scope, with a suggestion if it is a part of names but not their start.
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower;
+}
+
+// Returns the scope, with a suggestion if it is a part of names but not their start, is written in
+// another case, or ends with a star.
 std::string DescribeUnused(const std::string& scope, const VariableStore& store) {
+  const std::string part = "/" + LowerCase(scope.substr(0, scope.find_last_not_of('*') + 1));
   for (const VariableSlice& p : store.variables()) {
-    const size_t found = p.name.find("/" + scope);
-    if (!scope.empty() && found != std::string::npos)
-      return fmt::format("{} (did you mean {}?)", scope,
-                         p.name.substr(0, found + 1 + scope.size()));
+    const size_t found = LowerCase("/" + p.name).find(part);
+    if (part.size() > 1 && found != std::string::npos)
+      return fmt::format("{} (did you mean {}?)", scope, p.name.substr(0, found + part.size() - 1));
   }
   return scope;
 }
@@ -148,6 +157,11 @@ WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOption
   if (!report.missing.empty() && !options.ignore_missing)
     hint += ", or allow missing ones with " + Option("ignore_missing_vars");
   RequireAll(report, options.ignore_missing, reader.path(), hint);
+  if (report.excluded.size() == store.variables().size())
+    throw UsageError(
+        fmt::format("[train] {}: excludes all variables of the net, such as {}; "
+                    "exclude fewer, or leave {} out",
+                    exclude, report.excluded.front(), Option("checkpoint_path")));
   if (report.restored.empty()) {
     const std::string& first = report.first_in_file;
     throw DataError(

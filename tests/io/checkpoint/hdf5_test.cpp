@@ -121,7 +121,9 @@ TEST_F(Hdf5Test, RefusesOtherFilters) {
     SetChunks(creation);
     H5Pset_fletcher32(creation);
   });
-  ExpectRefused("/x", "unsupported filter: got number 3, want none, deflate or shuffle");
+  ExpectRefused("/x",
+                "unsupported filter: got number 3, want none, deflate or shuffle; rewrite the file "
+                "with `h5repack -f NONE");
 }
 
 TEST_F(Hdf5Test, RefusesExternalStorage) {

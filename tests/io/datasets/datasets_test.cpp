@@ -162,6 +162,8 @@ TEST(Datasets, TakesNamedFilesWhateverTheirNames) {
                         folder.path()));
   EXPECT_THAT(TextOf<DataError>([&] { NumClasses(FindDataset("folder"), folder / "gone"); }),
               HasSubstr("gone/labels.txt: no such file"));
+  EXPECT_THAT(TextOf<DataError>([&] { NumClasses(FindDataset("folder"), folder / "gone*"); }),
+              HasSubstr("gone*: no file has such a name; correct the path"));
 }
 
 TEST(Datasets, NamesTheFlagOfAMissingFolder) {
@@ -209,6 +211,7 @@ TEST(Datasets, ReadsLabelsOfWindowsEditors) {
                                 "0\0:\0a\0",
                                 8)),
               HasSubstr("labels.txt: wrong encoding: got UTF-16, want UTF-8; convert it: iconv"));
+  EXPECT_THAT(error(std::string("0\0:\0a\0", 6)), HasSubstr("wrong encoding: got UTF-16"));
   EXPECT_THAT(error("0:a\n\xe2\x80\x8b"
                     "1:b\n"),
               AllOf(HasSubstr("line 2: got '"), HasSubstr("200b")));

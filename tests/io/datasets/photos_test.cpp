@@ -108,6 +108,7 @@ TEST(BuildFolder, TakesImagesInDeeperFolders) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw/photos", {{"cats/images", 3}, {"cats/old/more", 2}, {"dogs", 4}});
   WriteText(folder / "raw/photos/cats/boxes.txt", "x");
+  WritePhotos(folder / "raw/photos", {{"__MACOSX/cats", 1}, {"dogs/@eaDir", 1}});
   const BuildOptions options{.dataset = &FindDataset("folder"),
                              .raw_dir = folder / "raw",
                              .output_dir = folder / "out",
@@ -149,6 +150,9 @@ TEST(BuildFolder, DoesNotMistakeClassesForSplits) {
   const SplitFolders kaggle = ListSplitFolders(folder / "kaggle");
   EXPECT_THAT(kaggle.train.classes, ElementsAre("cats", "dogs"));
   EXPECT_FALSE(kaggle.validation);
+  WritePhotos(folder / "flat", {{"train", 2}, {"val", 1}});
+  EXPECT_THAT(TextOf<DataError>([&] { ListSplitFolders(folder / "flat"); }),
+              HasSubstr("flat/train: no class folders: got 2 images in the folder of a split"));
 }
 
 TEST(BuildFolder, CountsAndTurnsImagesThatAreNotUpright) {

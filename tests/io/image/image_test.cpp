@@ -166,6 +166,9 @@ TEST(Image, RejectsAnUnknownFormat) {
       {"RIFF\x10  \x02WEBPVP8 ", "got a WebP"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:12",
        "got a Git LFS pointer, want a JPEG or a PNG; fetch the image: git lfs pull"},
+      {std::string("\0\x05\x16\x07\0", 5), "got attributes of a file on macOS"},
+      {"Not Found\n",
+       "got the text 'Not Found\\n', want a JPEG or a PNG; download the image again"},
       {"\r\n <!DOCTYPE html><html>", "got an HTML page"},
       {"\xef\xbb\xbf<HTML>404", "got an HTML page, want a JPEG or a PNG; download the image again"},
   };

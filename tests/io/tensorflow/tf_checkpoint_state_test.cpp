@@ -48,7 +48,7 @@ TEST(CheckpointState, RefusesWhatNamesNoCheckpoint) {
   EXPECT_THAT(error("model_checkpoint_path: \"m-7\n\""), HasSubstr("a string without an end"));
   EXPECT_THAT(error("model_checkpoint_path: \"m\\"), HasSubstr("a string without an end"));
   EXPECT_THAT(error("model_checkpoint_path: \"D:\\m-7\""),
-              HasSubstr("line 1: got an unknown escape"));
+              HasSubstr("line 1: got an unknown escape in a string (Windows paths need two"));
   EXPECT_THAT(error("model_checkpoint_path: \"\\xz\""), HasSubstr("an escape without digits"));
   EXPECT_THAT(error("all_model_checkpoint_paths: [\"m\""), HasSubstr("a list without an end"));
   EXPECT_THAT(error("model_checkpoint_path: \"m\" model_checkpoint_path: \"n\""),

@@ -94,6 +94,17 @@ TEST(MappedWeights, FindsTheNetsOfKerasApplications) {
       {"conv_dw_12/kernel", "MobilenetV1/Conv2d_12_depthwise/depthwise_weights"},
       {"conv_pw_3_bn/moving_variance", "MobilenetV1/Conv2d_3_pointwise/BatchNorm/moving_variance"},
       {"conv_preds/bias", "MobilenetV1/Logits/Conv2d_1c_1x1/biases"},
+      // MobileNetV2
+      {"bn_Conv1/beta", "MobilenetV2/Conv/BatchNorm/beta"},
+      {"expanded_conv_depthwise/depthwise_kernel",
+       "MobilenetV2/expanded_conv/depthwise/depthwise_weights"},
+      {"expanded_conv_project_BN/gamma", "MobilenetV2/expanded_conv/project/BatchNorm/gamma"},
+      {"block_16_expand/kernel", "MobilenetV2/expanded_conv_16/expand/weights"},
+      {"block_1_depthwise_BN/moving_mean",
+       "MobilenetV2/expanded_conv_1/depthwise/BatchNorm/moving_mean"},
+      {"Conv_1_bn/beta", "MobilenetV2/Conv_1/BatchNorm/beta"},
+      {"predictions/kernel", "MobilenetV2/Logits/Conv2d_1c_1x1/weights"},
+      {"Logits/bias", "MobilenetV2/Logits/Conv2d_1c_1x1/biases"},
       // ResNet50 of Keras 1 and 2.0
       {"conv1/kernel", "resnet_v1_50/conv1/weights"},
       {"bn_conv1/gamma", "resnet_v1_50/conv1/BatchNorm/gamma"},
@@ -132,6 +143,11 @@ TEST(MappedWeights, DoesNotChooseBetweenTwoInnerModels) {
               HasSubstr("such as left/block1_conv1/bias, right/block1_conv1/bias; in Keras, save"));
   const FakeFile outer({{"left/block1_conv1/bias", {2}}, {"block1_conv1/bias", {2}}});
   EXPECT_THAT(ReadValues(MappedWeights(outer, wanted), variable), ElementsAre(100, 101));
+  // The model that has more of the net.
+  const FakeFile before(
+      {{"block1_conv1/bias", {2}}, {"net/block1_conv1/bias", {2}}, {"net/block1_conv2/bias", {2}}});
+  const std::vector<VariableSpec> both{wanted[0], {"vgg_16/conv1/conv1_2/biases", {2}}};
+  EXPECT_THAT(ReadValues(MappedWeights(before, both), variable), ElementsAre(100, 101));
   // A layer that was renamed after it was built.
   const FakeFile renamed(
       {{"block1_conv1/conv2d_7/bias", {2}}, {"block1_conv2/conv2d_8/bias", {2}}});
@@ -164,6 +180,11 @@ TEST(MappedWeights, MatchesLayersWithoutNamesByTheirOrder) {
   tensors[1].shape = {1, 1, 2, 5};  // of another net
   const FakeFile other(tensors);
   EXPECT_FALSE(MappedWeights(other, wanted).Has(wanted[0].name));
+  // A net with other classes. Keras's MobileNetV2 ends with a dense layer.
+  const std::vector<VariableSpec> v2{{"MobilenetV2/Conv/weights", {3, 3, 3, 2}},
+                                     {"MobilenetV2/Logits/Conv2d_1c_1x1/weights", {1, 1, 2, 9}}};
+  const FakeFile five_classes({{"conv2d/kernel", {3, 3, 3, 2}}, {"dense/kernel", {2, 5}}});
+  EXPECT_EQ(MappedWeights(five_classes, v2).shape(v2[1].name), (Shape{2, 5}));
 }
 
 // VGG and ResNet v1 of keras.applications read images in BGR order, from preprocess_input().
@@ -184,6 +205,26 @@ TEST(MappedWeights, ReversesTheInputChannelsOfBgrFilters) {
   const FakeFile carole_file({{"vgg_16__conv1__conv1_1/kernel", shape}});
   const std::vector<VariableSpec> wanted{{"vgg_16/conv1/conv1_1/weights", shape}};
   EXPECT_EQ(ReadValues(MappedWeights(carole_file, wanted), wanted[0].name)[0], 0);
+}
+
+// An object-based checkpoint whose first layer is the one of ResNet50.
+class ResNetObjects final : public FakeFile {
+ public:
+  ResNetObjects() : FakeFile({{kName, {1, 2, 3, 2}}}) {}
+  std::string variable_name(const std::string& /*name*/) const override {
+    return "conv1_conv/kernel";
+  }
+
+ private:
+  static constexpr char kName[] = "layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE";
+};
+
+TEST(MappedWeights, KnowsTheChannelOrderOfNamedObjects) {
+  const std::vector<VariableSpec> wanted{{"resnet_v1_50/conv1/weights", {1, 2, 3, 2}}};
+  const ResNetObjects file;
+  const MappedWeights mapped(file, wanted);
+  EXPECT_EQ(ReadValues(mapped, wanted[0].name)[0], 4);
+  EXPECT_THAT(mapped.report(), ::testing::Not(Contains(HasSubstr("RGB order"))));
 }
 
 TEST(MappedWeights, UsesADenseLayerForAConvolution) {

@@ -83,6 +83,13 @@ TEST_F(WarmStartTest, ScopesArePrefixesOfNames) {
       WarmStart(file, {.exclude_scopes = {"logits"}, .ignore_missing = true}, *store_);
   EXPECT_THAT(none.excluded, ElementsAre());
   EXPECT_THAT(none.unused_scopes, ElementsAre("logits (did you mean net/logits?)"));
+  const WarmStartReport close = WarmStart(
+      file, {.exclude_scopes = {"Net/Log", "net/logits/*"}, .ignore_missing = true}, *store_);
+  EXPECT_THAT(close.unused_scopes, ElementsAre("Net/Log (did you mean net/log?)",
+                                               "net/logits/* (did you mean net/logits/?)"));
+  EXPECT_THAT(
+      [&] { WarmStart(file, {.exclude_scopes = {"net"}}, *store_); },
+      ThrowsMessage<UsageError>(HasSubstr("excludes all variables of the net, such as net/")));
 }
 
 // An error names the scope that had no effect instead of recommending the option that was given.
