@@ -449,7 +449,7 @@ TEST_F(RecipeTest, OwnImagesFitTheLengthOfTheRun) {
   for (const char* text :
        {"adamw", "0.003, cosine to 0 in 2 steps", "batch norm decay 0.8", "evaluated every 10",
         "[train] batch norm: 64 % of the start of its moving statistics is left after 2 steps",
-        "--batch_norm_decay=auto", "[train] accuracy on validation: "})
+        "[train] accuracy on validation: "})
     EXPECT_THAT(run.err, HasSubstr(text));
   const ProcessResult eval =
       RunToEnd({"eval", "--dataset_dir=" + data, "--checkpoint_path=" + train_dir_, "--eval_dir="});
