@@ -213,6 +213,9 @@ TEST_F(RecipeTest, ImagenetMainAcceptsAbbreviatedFlags) {
       {"--batch_norm: is ambiguous: it may stand for --batch_norm_decay, --batch_norm_epsilon"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--train_b=4"}), 64,
                         {"no such flag; did you mean --train_batch_size?"}));
+  EXPECT_TRUE(FailsWith(
+      Carole({"train", "--num_epochs=4"}), 64,
+      {"--num_epochs: is short for --num_epochs_per_decay", "did you mean --train_epochs?"}));
   WriteText(folder_ / "recipe.toml", "recipe = \"imagenet_main\"");
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder_ / "recipe.toml", "--train_b=4"}), 64,
                         {"--output_dir: missing"}))
