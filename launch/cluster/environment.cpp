@@ -133,8 +133,7 @@ void RequireRanks(const RankPlacement& placement, int ranks) {
                         "{}{}, as {} started", placement.size,
                         has_hosts ? fmt::format(", or {} on this host", placement.local_size) : "",
                         placement.launcher),
-                    .hint = fmt::format("leave it out, or start this number of ranks; {} and {} "
-                                        "are other names of it",
+                    .hint = fmt::format("omit it and its other names, {} and {}",
                                         Option("num_clones"), Option("num_gpus"))});
 }
 
