@@ -317,6 +317,8 @@ TEST_F(RecipeTest, RanksDivideTheBatchOfMnist) {
   EXPECT_TRUE(
       FailsWith(Carole(TrainWords(train_dir_, {"--ranks=3"}), 2), 64,
                 {"--ranks: is not the number of started ranks: got 3, want 2, as Open MPI"}));
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--ranks=1025"})), 64,
+                        {"--ranks: too many for one machine: got 1025, want at most 1024"}));
   EXPECT_TRUE(FailsWith(RunProcess(WithEnvironment(
                             {"PATH=/nowhere"}, CaroleWords(TrainWords(train_dir_, {"--ranks=2"})))),
                         78, {"mpirun: not found in PATH; install the package openmpi-bin"}));
