@@ -133,7 +133,8 @@ void RequireRanks(const RankPlacement& placement, int ranks) {
                         "{}{}, as {} started", placement.size,
                         has_hosts ? fmt::format(", or {} on this host", placement.local_size) : "",
                         placement.launcher),
-                    .hint = "leave it out, or start this number of ranks"});
+                    .hint = fmt::format("omit it and its other names, {} and {}",
+                                        Option("num_clones"), Option("num_gpus"))});
 }
 
 void RequireUsableLauncher(const GetEnvFunction& get) {

@@ -53,6 +53,8 @@ TEST(ProgramTest, UnknownFlagNamesTheNearest) {
   EXPECT_TRUE(
       FailsWith(Carole({"train", "--optimzer", "sgd"}), 64, {"--optimzer", "--optimizer?"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--model_dir=RUN"}), 64, {"did you mean --train_dir?"}));
+  EXPECT_THAT(Carole({"predict", "/nowhere.png"}).err,
+              ::testing::HasSubstr("--checkpoint_path: not given; takes /tmp/tfmodel/"));
 }
 
 TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {

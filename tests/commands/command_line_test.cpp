@@ -210,8 +210,13 @@ TEST_F(CommandLineTest, FlagsOfOtherProgramsAreKnownByTheirMeaning) {
         {"--save_steps=8", "did you mean --save_interval_secs, which counts seconds?"},
         {"--num_classes=3", "has no such flag; labels.txt in --dataset_dir lists the classes"},
         {"--nproc_per_node=2", "has no such flag; mpirun -np N or srun starts N ranks"},
+        {"--dropout=0.5", "has no such flag; each net has its own dropout"},
         {"--lr=1", "has no such flag; see --helpfull"}})
     EXPECT_THAT(Refuse({word}), HasSubstr(advice));
+  line_.Add("max_steps_per_epoch", values_.batch_size, "Steps.");
+  line_.ParseLikeArgparse("eval_batch_size max_steps_per_epoch");
+  EXPECT_THAT(Refuse({"--max_steps=1"}),
+              HasSubstr("--max_steps: is short for --max_steps_per_epoch, but another flag"));
 }
 
 TEST_F(CommandLineTest, AliasesTranslateTheirValue) {

@@ -234,6 +234,22 @@ void CommandLine::ParseLikeArgparse(std::string_view names) {
   }
 }
 
+// num_epochs is short for num_epochs_per_decay of TF-Slim, but means train_epochs in other
+// programs.
+void CommandLine::RequireOnlyMeaning(const std::string& prefix, const std::string& flag) const {
+  const std::string advice =
+      AdviseOnForeignFlag(prefix, [this](const std::string& name) { return HasFlag(name); });
+  const auto is_named = [&](const std::string& name) {
+    return std::ranges::any_of(FindFlag(name).flag->names(), [&](const std::string& alias) {
+      return advice.find("--" + alias) != std::string::npos;
+    });
+  };
+  if (advice.empty() || std::ranges::any_of(argparse_flags_, is_named)) return;
+  throw UsageError(fmt::format(
+      "[flags] --{}: is short for --{}, but another flag in other programs; write --{}, or: {}",
+      prefix, flag, flag, advice));
+}
+
 std::string CommandLine::ExpandPrefix(const std::string& flag) const {
   if (HasFlag(flag)) return flag;
   std::vector<std::string> fitting;
@@ -246,6 +262,7 @@ std::string CommandLine::ExpandPrefix(const std::string& flag) const {
                     JoinTexts(fitting, ", --")));
   }
   if (fitting.empty()) return flag;
+  RequireOnlyMeaning(flag, fitting[0]);
   LogInfo("flags", "--{}: taken for --{}", flag, fitting[0]);
   return fitting[0];
 }

@@ -169,6 +169,9 @@ class CommandLine {
   // Returns what to do instead of giving a flag that the command does not have.
   std::string Advise(const std::string& name) const;
   const ValueAlias* FindValueAlias(const std::string& name) const;
+  // Throws UsageError if a prefix of this flag is a flag of other programs, and the program of the
+  // recipe has none of that meaning.
+  void RequireOnlyMeaning(const std::string& prefix, const std::string& flag) const;
   // Returns the one argparse-like flag that begins with `flag`, or `flag` itself if it is a flag or
   // none fits. Throws UsageError if several fit.
   std::string ExpandPrefix(const std::string& flag) const;

@@ -39,6 +39,9 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"logdir tensorboard tensorboard_dir tb_dir summary_dir summaries_dir", "log_dir eval_dir"},
     {"dataset data_name data_set", "dataset_name"},
     {"split subset train_split", "dataset_split_name"},
+    {"val_data validation_data valid_data test_data eval_data val_dir val_path test_dir "
+     "val_data_dir validation_dir",
+     "eval_split_name dataset_split_name", "a split of --dataset_dir"},
     {"val_split valid_split validation_split eval_split test_split",
      "eval_split_name dataset_split_name validation_fraction"},
     {"num_classes n_classes nb_classes num_labels number_of_classes class_num", "num_classes", "",
@@ -46,7 +49,8 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"classes class_names labels_file label_map label_map_path labels", "", "", kClasses},
     // length
     {"train_steps max_steps num_steps num_train_steps training_steps total_steps n_steps steps "
-     "iterations num_iterations num_iters max_iter max_iters max_iterations niter",
+     "iterations num_iterations num_iters max_iter max_iters max_iterations niter "
+     "how_many_training_steps",
      "max_number_of_steps steps"},
     {"epochs num_epochs n_epochs nb_epoch nb_epochs nepochs max_epochs max_epoch num_train_epochs "
      "training_epochs number_of_epochs epoch",
@@ -61,7 +65,10 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"val_batch_size valid_batch_size validation_batch_size test_batch_size "
      "per_device_eval_batch_size vb",
      "eval_batch_size batch_size"},
-    {"arch architecture model net a backbone net_name network_name model_type", "model_name"},
+    {"arch architecture model net network a backbone net_name network_name model_type",
+     "model_name"},
+    {"dropout dropout_rate drop_rate drop dropout_keep_prob keep_prob", "", "",
+     "each net has its own dropout"},
     {"image_size img_size imgsz input_size crop_size train_crop_size resolution res crop size "
      "val_crop_size",
      "train_image_size eval_image_size image_size"},
@@ -89,6 +96,9 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"eps epsilon opt_eps adam_epsilon adam_eps", "opt_epsilon"},
     {"beta1 beta_1", "adam_beta1"},
     {"beta2 beta_2", "adam_beta2"},
+    {"bn_decay batchnorm_decay bn_moving_average_decay", "batch_norm_decay"},
+    {"bn_momentum batch_norm_momentum norm_momentum", "batch_norm_decay",
+     "which is 1 minus PyTorch's momentum"},
     {"smoothing label_smooth ls", "label_smoothing"},
     {"ema ema_decay model_ema model_ema_decay ema_momentum", "moving_average_decay"},
     {"clip_grad grad_clip clip_norm clipnorm clip_grad_norm gradient_clip_val max_grad_norm "
@@ -111,6 +121,10 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"keep_checkpoint_max max_to_keep checkpoint_hist save_total_limit checkpoints_to_keep",
      "keep_checkpoints"},
     {"save_best save_best_only load_best_model_at_end", "keep_best"},
+    {"early_stopping early_stop patience early_stopping_patience", "keep_best",
+     "which keeps the checkpoint of the best evaluation"},
+    {"export_dir export saved_model saved_model_dir output_graph", "", "",
+     "`carole checkpoint convert` writes other formats"},
     {"save_summary_steps summary_steps summary_every summary_interval", "save_summaries_steps"},
     {"log_steps log_interval log_every log_freq log_step_count_steps logging_steps print_freq "
      "print_every display_step display",
@@ -123,8 +137,9 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"num_threads n_threads nthreads intra_op_parallelism_threads", "threads"},
     {"dtype amp use_amp fp16 use_fp16 bf16 half mixed_precision fp16_run", "precision"},
     {"device accelerator cuda no_cuda use_gpu gpu cpu", "backend"},
-    {"gpus ngpus n_gpus devices nproc_per_node num_processes world_size rank local_rank nodes "
-     "num_nodes node_rank dist_url dist_backend master_addr master_port "
+    {"gpus ngpus n_gpus devices nproc_per_node num_processes nprocs world_size np num_ranks",
+     "ranks", "which starts this many on this machine", kRanks},
+    {"rank local_rank nodes num_nodes node_rank dist_url dist_backend master_addr master_port "
      "multiprocessing_distributed "
      "distributed distribution_strategy worker_hosts ps_hosts job_name task_index",
      "", "", kRanks},

@@ -7,6 +7,7 @@
 
 #include "collectives/all_reduce_algorithm.h"
 #include "io/datasets/datasets.h"
+#include "src/core/log.h"
 #include "src/core/text/join_names.h"
 
 namespace carole::commands {
@@ -120,7 +121,12 @@ void AddCheckpointFlags(CommandLine& line, CheckpointConfig& config) {
 }
 
 void ResolveCheckpoint(const CommandLine& line, CheckpointConfig& config) {
-  if (line.IsGiven("train_dir") && !line.IsGiven("checkpoint_path")) config.path = config.train_dir;
+  if (line.IsGiven("checkpoint_path")) return;
+  if (line.IsGiven("train_dir")) {
+    config.path = config.train_dir;
+  } else {
+    LogInfo("flags", "--checkpoint_path: not given; takes {}", config.path);
+  }
 }
 
 void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {

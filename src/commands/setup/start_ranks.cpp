@@ -1,5 +1,6 @@
 #include "src/commands/setup/start_ranks.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "launch/job/process.h"
 #include "launch/machine/cores.h"
 #include "src/commands/cli/launch_arguments.h"
+#include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/text/quote_for_shell.h"
 
@@ -21,6 +23,14 @@ void StartRanks(int ranks, const Arguments& arguments) {
   const auto placement = launch::FindRankPlacement(std::getenv);
   if (placement) launch::RequireRanks(*placement, ranks);
   if (placement || ranks <= 1) return;
+  constexpr int kMaxRanks = 1024;  // more would exhaust the processes and the memory of the machine
+  if (ranks > kMaxRanks) {
+    throw UsageError({.tag = "launch",
+                      .option = "ranks",
+                      .problem = "too many for one machine",
+                      .got = ranks,
+                      .want = fmt::format("at most {}", kMaxRanks)});
+  }
   launch::RequireUsableLauncher(std::getenv);
   if (const char* tf_config = std::getenv("TF_CONFIG"))
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), 1);

@@ -253,9 +253,10 @@ void TrainFlags::ResolveBatch() {
 }
 
 // imagenet_main had this flag without effect, so its jobs keep the decay that they were trained
-// with.
+// with. It took numbers only: "auto" comes from a user of this program.
 void TrainFlags::ResolveBatchNorm() {
-  if (config_.recipe != "imagenet_main" || !line_.IsGiven("batch_norm_decay")) return;
+  const bool is_number = ParseNumber<double>(config_.batch_norm_decay).has_value();
+  if (config_.recipe != "imagenet_main" || !is_number) return;
   LogInfo("flags", "--batch_norm_decay: imagenet_main ignored it as well; the net uses 0.997");
   config_.batch_norm_decay = "net";
 }

@@ -62,9 +62,10 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& c
   }
   if (least < 2) return nearest;
   if (!containing.empty()) return containing;
-  if (least <= std::max(2, size / 3)) return nearest;
+  if (least <= std::max(2, size / 3) && least < size) return nearest;
   if (size > 3 && !abbreviated.empty()) return abbreviated;
-  return least <= size / 2 ? nearest : "";
+  const bool begins_alike = !nearest.empty() && size > 0 && Lower(nearest)[0] == wanted[0];
+  return least <= size / 2 && begins_alike ? nearest : "";
 }
 
 }  // namespace carole

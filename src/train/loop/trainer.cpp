@@ -229,9 +229,11 @@ ExitCode Trainer::Finish() {
   if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
-    if (state_.step == first_step_) LogNothingToDo();
+    const bool has_trained = state_.step > first_step_;
+    if (!has_trained) LogNothingToDo();
     LogInfo("", "Stopping Training.");
-    LogInfo("", "Finished training!{}", options_.train_dir.empty() ? "" : " Saving model to disk.");
+    LogInfo("", "Finished training!{}",
+            has_trained && !options_.train_dir.empty() ? " Saving model to disk." : "");
   }
   Save();
   collectives::RunRankLocal(communicator_, "last checkpoint", [this] {

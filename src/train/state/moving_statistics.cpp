@@ -34,11 +34,12 @@ std::string DescribeYoungStatistics(double decay, int64_t steps) {
   if (decay <= 0 || steps < 0) return "";
   const double share = std::pow(decay, static_cast<double>(steps));
   if (share <= kLargestShare) return "";
+  const double fitting = std::pow(FitStatisticsDecay(steps), static_cast<double>(steps));
   return fmt::format(
       "batch norm: {:.0f} % of the start of its moving statistics is left after {} steps (decay "
-      "{:g}), so evaluation and prediction do not work as training did; train longer, or anew with "
-      "{}",
-      share * 100, steps, decay, Option("batch_norm_decay", "auto"));
+      "{:g}), so evaluation and prediction do not work as training did; train longer{}",
+      share * 100, steps, decay,
+      fitting <= kLargestShare ? ", or anew with " + Option("batch_norm_decay", "auto") : "");
 }
 
 }  // namespace carole::train

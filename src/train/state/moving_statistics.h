@@ -18,7 +18,8 @@ double StatisticsDecay(const Graph& graph);
 double FitStatisticsDecay(int64_t steps);
 
 // Describes the problem and its remedy if more than 5 % of the start is left after this many steps;
-// else returns "". A decay of 0 stands for a net without batch norm.
+// else returns "". A few steps are too short for any decay. A decay of 0 stands for a net without
+// batch norm.
 std::string DescribeYoungStatistics(double decay, int64_t steps);
 
 }  // namespace carole::train

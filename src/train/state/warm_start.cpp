@@ -9,10 +9,12 @@
 #include <optional>
 #include <string_view>
 
+#include "io/checkpoint/checkpoint.h"
 #include "io/weights/weights_mapping.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
+#include "src/train/state/run_metadata.h"
 #include "src/train/state/state.h"
 
 namespace carole::train {
@@ -106,6 +108,18 @@ void RequireFinite(const std::vector<float>& values, const std::string& name,
       path, name));
 }
 
+// Returns what to do if the file holds another net and says which; else "".
+std::string DescribeOtherNet(const WarmStartReport& report, const io::WeightsSource& file) {
+  const bool fits_somewhere = !report.restored.empty() || !report.shape_mismatch.empty() ||
+                              !report.other_classes.empty() || report.missing.empty();
+  if (fits_somewhere || file.carole_checkpoint() == nullptr) return "";
+  const RunMetadata& attributes = file.carole_checkpoint()->attributes;
+  const auto net = attributes.find(kNet);
+  if (net == attributes.end()) return "";
+  return fmt::format("the file holds {}: use {} or weights of the other net", net->second,
+                     Option("model_name", net->second));
+}
+
 WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& options,
                      const std::string& suffix, VariableStore& store) {
   std::vector<io::VariableSpec> wanted;
@@ -141,6 +155,8 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
     if (std::ranges::none_of(report.excluded, is_in))
       report.unused_scopes.push_back(DescribeUnused(scope, store));
   }
+  if (report.misfit_hint.empty() && suffix.empty())
+    report.misfit_hint = DescribeOtherNet(report, file);
   return report;
 }
 

@@ -30,7 +30,7 @@ struct WarmStartReport {
   int64_t file_classes = 0, net_classes = 0;  // these numbers, if other_classes is not empty
   std::vector<std::string> shape_mismatch;  // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
   std::string first_in_file;                // the name of the file's first tensor
-  std::string misfit_hint;                  // WeightsSource::misfit_hint()
+  std::string misfit_hint;  // WeightsSource::misfit_hint(), or which net the file holds
 };
 
 // Fills all variables of the store, running statistics too, from the variables of the file that

@@ -40,6 +40,8 @@ TEST(NearestName, FindsTheShortestCandidateThatTheWordAbbreviates) {
 TEST(NearestName, FindsNothingIfNoCandidateIsSimilar) {
   for (const char* word : {"zzzzzz", "x", "momentum"})
     EXPECT_EQ(NearestName(word, kFlags), "") << word;
+  EXPECT_EQ(NearestName("np", {"v"}), "");
+  EXPECT_EQ(NearestName("dropout", {"report"}), "") << "the distance is 3";
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ TEST(Environment, RefusesAnotherNumberOfRanksThanAskedFor) {
   EXPECT_EQ(
       TextOf<UsageError>([&] { RequireRanks(two_hosts, 1); }),
       "[launch] \x1f$(ranks): is not the number of started ranks: got 1, want 4, or 2 on this "
-      "host, as Open MPI started; leave it out, or start this number of ranks");
+      "host, as Open MPI started; omit it and its other names, \x1f$(num_clones) and "
+      "\x1f$(num_gpus)");
   EXPECT_NO_THROW(RequireRanks({.launcher = "PMIx", .variable = "PMIX_RANK"}, 3));  // unknown
 }
 

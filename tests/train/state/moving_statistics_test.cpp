@@ -12,6 +12,7 @@ namespace carole::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(MovingStatistics, SayHowMuchOfTheirStartIsLeft) {
@@ -19,6 +20,8 @@ TEST(MovingStatistics, SayHowMuchOfTheirStartIsLeft) {
               AllOf(HasSubstr("94 % of the start"), HasSubstr("after 200 steps"),
                     HasSubstr("decay 0.9997"), HasSubstr("$(batch_norm_decay)=auto")));
   EXPECT_THAT(DescribeYoungStatistics(0.997, 0), HasSubstr("100 % of the start"));
+  EXPECT_THAT(DescribeYoungStatistics(0.8, 4), EndsWith("as training did; train longer"))
+      << "auto would be 0.8 again";
   // 0.9997^9985 = 0.05
   EXPECT_NE(DescribeYoungStatistics(0.9997, 9984), "");
   EXPECT_EQ(DescribeYoungStatistics(0.9997, 9986), "");

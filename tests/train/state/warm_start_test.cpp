@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "io/checkpoint/checkpoint.h"
 #include "src/core/error.h"
 #include "src/graph/plan/compiler.h"
 #include "src/train/loop/time_limit.h"
@@ -34,8 +35,12 @@ class FakeWeights : public io::WeightsSource {
     std::fill(out.begin(), out.end(), tensors_.at(name).second);
   }
   const std::string& misfit_hint() const override { return hint; }
+  const io::Checkpoint* carole_checkpoint() const override {
+    return checkpoint.attributes.empty() ? nullptr : &checkpoint;
+  }
 
   std::string hint;
+  io::Checkpoint checkpoint;
 
  private:
   const std::string path_ = "weights.h5";
@@ -169,6 +174,11 @@ TEST_F(WarmStartTest, RejectsVariablesThatDoNotFit) {
               ThrowsMessage<DataError>(HasSubstr("its first variable is vgg_16/fc8/biases")));
   EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kTrained, *store_); },
               ThrowsMessage<DataError>(HasSubstr("the file begins with vgg_16/fc8/biases; check")));
+  EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kMovingAverages, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("has no moving averages")));
+  other.checkpoint.attributes["net"] = "vgg_16";
+  EXPECT_THAT([&] { WarmStart(other, {}, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("holds vgg_16: use \x1f$(model_name)=vgg_16 or")));
   EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kMovingAverages, *store_); },
               ThrowsMessage<DataError>(HasSubstr("has no moving averages")));
   // What is special about the file is a better hint.
