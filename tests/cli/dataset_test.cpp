@@ -165,13 +165,12 @@ TEST_F(DatasetTest, BuildNamesClassesAndTheNextCommand) {
   const ProcessResult result =
       RunToEnd({"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir",
                 data + "/", "--max_bad_records=1"});
-  EXPECT_THAT(result.out,
-              ::testing::HasSubstr("      0           6           6  cats\n"
-                                   "      1           6           0  dogs\n"
-                                   "    all          12           6  images\n"
-                                   "Next: carole train --ranks=2 --recipe=own_images "
-                                   "--dataset_name=folder --dataset_dir='" +
-                                   data + "' --train_dir='" + data + "-run'\n"));
+  EXPECT_THAT(result.out, ::testing::HasSubstr("      0           6           6  cats\n"
+                                               "      1           6           0  dogs\n"
+                                               "    all          12           6  images\n"
+                                               "Next: carole train --ranks=2 --recipe=own_images "
+                                               "--dataset_name=folder --dataset_dir='" +
+                                               data + "' --train_dir='" + data + "-run'\n"));
   EXPECT_THAT(result.err, ::testing::HasSubstr("train/cats/bad.jpg: "));
   EXPECT_THAT(result.err, ::testing::HasSubstr("got an HTML page, want a JPEG or a PNG"));
   EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--raw_dir", photos, "--dataset_dir", data}),
