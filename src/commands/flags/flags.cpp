@@ -172,8 +172,7 @@ void AddPrecisionFlag(CommandLine& line, Precision& precision, const std::string
 
 void AddMachineFlags(CommandLine& line, MachineConfig& config) {
   line.Group("Ranks and devices");
-  line.Add("backend", config.backend,
-           "Library that computes; auto: cuda if a GPU works, else cpu; cpu: the faster one.",
+  line.Add("backend", config.backend, "Library that computes; auto: cuda if a GPU works, else cpu.",
            HelpLevel::kBasic)
       .OneOf({"auto", "cpu", "cuda", "onednn", "reference"});
   line.Add("threads", config.threads, "Threads per rank; 0: its share of the cores.",

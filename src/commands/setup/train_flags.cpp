@@ -101,8 +101,7 @@ void TrainFlags::AddRunFlags() {
       "Same as --max_number_of_steps, for the UAI platform; counts if it is above 0 "
       "and the other is not given.");
   line_.AddNonNegative("train_epochs", config_.train_epochs,
-                       "Epochs after which training ends; 0: no limit; the shorter limit holds.",
-                       HelpLevel::kBasic);
+                       "Epochs after which training ends; 0: no limit.", HelpLevel::kBasic);
   line_
       .AddNonNegative(
           "max_time", config_.time_limit.max_seconds,
