@@ -22,8 +22,9 @@ const T* As(const std::byte* memory) {
 // Calls use(T()) with the type of the values.
 template <typename Use>
 void WithType(DType dtype, const Use& use) {
-  CAROLE_CHECK(dtype == DType::kF64 || dtype == DType::kF32, "an arena of {}", Name(dtype));
-  dtype == DType::kF64 ? use(double()) : use(float());
+  if (dtype == DType::kF64) return use(double());
+  CAROLE_CHECK(dtype == DType::kF32, "an arena of {}", Name(dtype));
+  use(float());
 }
 
 class HostArenaMath : public ArenaMath {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 
 #include "src/backend/cuda/runtime/device_memory.h"
 #include "src/backend/cuda/runtime/launch.h"
@@ -62,7 +63,7 @@ DeviceMemory AllocatePinned(size_t bytes) {
   void* memory = nullptr;
   if (bytes == 0) return nullptr;
   Check(cudaMallocHost(&memory, bytes), "cudaMallocHost");
-  std::memset(memory, 0, bytes);
+  std::fill_n(static_cast<std::byte*>(memory), bytes, std::byte{0});
   return {static_cast<std::byte*>(memory), [](std::byte* p) { cudaFreeHost(p); }};
 }
 
