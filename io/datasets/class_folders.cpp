@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <map>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "src/core/files/disk.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
+#include "src/core/text/lower_case.h"
 
 namespace carole::io {
 namespace {
@@ -31,11 +31,6 @@ struct Folder {
 
   std::string name() const { return path.filename().string(); }
 };
-
-std::string LowerCase(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, word) != words.end();

@@ -17,6 +17,7 @@
 #include "src/core/error.h"
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
+#include "src/core/text/byte_order_mark.h"
 #include "src/core/text/escape.h"
 #include "src/core/text/join_names.h"
 
@@ -259,7 +260,6 @@ void CheckAllShards(const std::vector<fs::path>& shards) {
 template <typename Take>
 void ReadLabels(const fs::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::string bytes = ReadAll(*OpenFile(path), kMaxLabelsBytes);
   const bool is_utf16 = bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff") ||
                         bytes.find('\0') != bytes.npos;
@@ -269,8 +269,7 @@ void ReadLabels(const fs::path& path, Take&& take) {
         "UTF-8",
         path.string()));
   }
-  std::string_view text = bytes;
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const std::string_view text = WithoutByteOrderMark(bytes);
   int number = 0;
   for (size_t start = 0; start < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', start), text.size());

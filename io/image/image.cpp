@@ -7,7 +7,9 @@
 
 #include "src/core/check.h"
 #include "src/core/error.h"
+#include "src/core/text/byte_order_mark.h"
 #include "src/core/text/escape.h"
+#include "src/core/text/lower_case.h"
 
 namespace carole::io {
 namespace {
@@ -57,7 +59,7 @@ constexpr KnownFormat kKnownFormats[] = {
 bool IsFormat(std::string_view bytes, const KnownFormat& format) {
   constexpr std::string_view kTextStarts = "<{";
   if (kTextStarts.find(format.magic[0]) != std::string_view::npos) {
-    if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);
+    bytes = WithoutByteOrderMark(bytes);
     bytes.remove_prefix(std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size()));
   }
   if (bytes.size() < format.offset + format.magic.size()) return false;
@@ -109,9 +111,7 @@ bool IsJpeg(std::string_view bytes) { return bytes.starts_with("\xff\xd8\xff"); 
 bool IsPng(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1a\n"); }
 
 bool HasImageName(const std::filesystem::path& path) {
-  std::string extension = path.extension().string();
-  std::ranges::transform(extension, extension.begin(),
-                         [](unsigned char c) { return std::tolower(c); });
+  const std::string extension = LowerCase(path.extension().string());
   return !path.filename().string().starts_with('.') &&
          std::ranges::find(kImageExtensions, extension) != std::end(kImageExtensions);
 }

@@ -7,19 +7,17 @@
 #include <optional>
 
 #include "src/core/error.h"
+#include "src/core/text/byte_order_mark.h"
 
 namespace carole::io {
 namespace {
 
 constexpr std::string_view kLatest = "model_checkpoint_path";
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // Reads fields of a text protocol buffer from front to back.
 class TextReader {
  public:
-  explicit TextReader(std::string_view text) : text_(text) {
-    if (text_.starts_with(kByteOrderMark)) next_ = kByteOrderMark.size();
-  }
+  explicit TextReader(std::string_view text) : text_(WithoutByteOrderMark(text)) {}
 
   // Skips blanks and comments. Returns true if nothing is left.
   bool AtEnd() {

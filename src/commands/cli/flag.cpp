@@ -3,21 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
 #include "src/core/text/join_names.h"
+#include "src/core/text/lower_case.h"
 #include "src/core/text/parse_number.h"
 
 namespace carole::commands {
 namespace {
-
-std::string LowerCase(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
 
 // Returns the seconds of a number with a unit as text. Any other text stays.
 std::string ToSeconds(const std::string& text) {

@@ -5,14 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "src/core/text/lower_case.h"
+
 namespace carole {
 namespace {
-
-std::string Lower(std::string_view word) {
-  std::string lower(word);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return lower;
-}
 
 // The Levenshtein distance: how many letters to insert, delete or replace.
 int EditDistance(std::string_view a, std::string_view b) {
@@ -40,13 +36,13 @@ bool Abbreviates(std::string_view word, std::string_view name) {
 }  // namespace
 
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string wanted = Lower(word);
+  const std::string wanted = LowerCase(std::string(word));
   const auto size = static_cast<int>(wanted.size());
   std::string nearest;
   std::string containing, abbreviated;  // the shortest candidates of these kinds
   int least = std::numeric_limits<int>::max();
   for (const std::string& candidate : candidates) {
-    const std::string name = Lower(candidate);
+    const std::string name = LowerCase(candidate);
     const int distance = EditDistance(wanted, name);
     if (distance < least) {
       least = distance;
@@ -64,7 +60,7 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& c
   if (!containing.empty()) return containing;
   if (least <= std::max(2, size / 3) && least < size) return nearest;
   if (size > 3 && !abbreviated.empty()) return abbreviated;
-  const bool begins_alike = !nearest.empty() && size > 0 && Lower(nearest)[0] == wanted[0];
+  const bool begins_alike = !nearest.empty() && size > 0 && LowerCase(nearest)[0] == wanted[0];
   return least <= size / 2 && begins_alike ? nearest : "";
 }
 

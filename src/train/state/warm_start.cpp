@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
+#include "src/core/text/lower_case.h"
 #include "src/train/state/run_metadata.h"
 #include "src/train/state/state.h"
 
@@ -60,12 +60,6 @@ void FindOtherClasses(const io::WeightsSource& file, const WarmStartOptions& opt
       if (!BeginsWithOneOf(name, options.exclude_scopes)) report.other_classes.push_back(name);
     }
   }
-}
-
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower;
 }
 
 // Returns the scope, with a suggestion if it is a part of names but not their start, is written in
