@@ -84,15 +84,11 @@ void CheckNamedFilesExist(const fs::path& dataset_dir) {
   }
 }
 
-bool Matches(const SplitEntry& split, const std::string& name) {
-  return fnmatch(std::string(split.pattern).c_str(), name.c_str(), FNM_PERIOD) == 0;
-}
-
 // Returns the split that a file name states by a pattern of the data set, or else by a word such as
 // "train" or "val"; nullptr if it states none or two.
 const SplitEntry* SplitOfFile(const DatasetEntry& dataset, std::string name) {
   for (const SplitEntry& split : dataset.splits) {
-    if (Matches(split, name)) return &split;
+    if (MatchesSplit(split, name)) return &split;
   }
   std::ranges::transform(name, name.begin(), [](unsigned char c) {
     return static_cast<char>(std::isalpha(c) != 0 ? std::tolower(c) : ' ');
@@ -122,7 +118,7 @@ class ShardFinder {
 
   void TakeFolder(const fs::directory_iterator& files) {
     for (const auto& file : files) {
-      if (!Matches(split_, file.path().filename().string())) {
+      if (!MatchesSplit(split_, file.path().filename().string())) {
         LeaveOut(file.path());
       } else {
         Take(file.path());
@@ -316,6 +312,10 @@ const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split)
                   JoinNames(dataset.splits)));
 }
 
+bool MatchesSplit(const SplitEntry& split, const std::string& name) {
+  return fnmatch(std::string(split.pattern).c_str(), name.c_str(), FNM_PERIOD) == 0;
+}
+
 std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view split_name,
                                  const fs::path& dataset_dir) {
   const SplitEntry& split = FindSplit(dataset, split_name);
@@ -346,7 +346,7 @@ std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view s
   for (const fs::path& path : shards) {
     const std::string name = path.filename().string();
     const auto shard = ShardName::Parse(name);
-    if (shard) sets[Matches(split, name) ? "" : shard->stem].push_back(path);
+    if (shard) sets[MatchesSplit(split, name) ? "" : shard->stem].push_back(path);
   }
   for (const auto& [stem, set] : sets) CheckAllShards(set);
   return shards;

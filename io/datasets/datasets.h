@@ -184,6 +184,9 @@ const DatasetEntry& FindDataset(std::string_view name);
 // Returns the split of this name. Throws UsageError with the list of splits if there is none.
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split);
 
+// Whether a file of this name, in a folder of records, belongs to the split.
+bool MatchesSplit(const SplitEntry& split, const std::string& name);
+
 // Returns the shards of a split, sorted by name. dataset_dir is a folder, or a comma-separated list
 // of folders, shards and glob patterns. A folder gives the files that match the split's pattern. A
 // file in the list may have any name, unless the name states another split ("mydata_val.tfrecord").

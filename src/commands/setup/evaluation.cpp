@@ -1,7 +1,5 @@
 #include "src/commands/setup/evaluation.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -155,10 +153,9 @@ train::RunMetadata MakeDataMetadata(const DataConfig& dataset, const NetInput& i
 bool HasRecords(const io::SplitEntry& split, const std::filesystem::path& dataset_dir) {
   std::error_code error;
   if (!std::filesystem::is_directory(dataset_dir, error)) return true;
-  const std::string pattern(split.pattern);
   const std::filesystem::directory_iterator files(dataset_dir, error);
   return std::any_of(begin(files), end(files), [&](const auto& file) {
-    return fnmatch(pattern.c_str(), file.path().filename().c_str(), FNM_PERIOD) == 0;
+    return io::MatchesSplit(split, file.path().filename().string());
   });
 }
 
