@@ -63,21 +63,35 @@ nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsSour
   return options;
 }
 
-bool Fits(const nets::NetEntry& net, const nets::ModelOptions& options,
-          const io::WeightsSource& file) {
+// The variables of a net that do not fit a file.
+struct Misfits {
+  std::vector<std::string> missing, misshapen;
+
+  bool empty() const { return missing.empty() && misshapen.empty(); }
+};
+
+Misfits FindMisfits(const nets::NetEntry& net, const nets::ModelOptions& options,
+                    const io::WeightsSource& file) {
   const nets::Model model = nets::BuildModel(net, options);
   const std::vector<io::VariableSpec> specs = VariableSpecs(*model.graph);
   const io::MappedWeights mapped(file, specs);
-  return std::ranges::all_of(specs, [&](const io::VariableSpec& v) {
-    return mapped.Has(v.name) && mapped.shape(v.name) == v.shape;
-  });
+  Misfits misfits;
+  for (const io::VariableSpec& v : specs) {
+    if (!mapped.Has(v.name)) {
+      misfits.missing.push_back(v.name);
+    } else if (mapped.shape(v.name) != v.shape) {
+      misfits.misshapen.push_back(fmt::format("{} (got {}, want {})", v.name,
+                                              mapped.shape(v.name).ToString(), v.shape.ToString()));
+    }
+  }
+  return misfits;
 }
 
 std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsSource& file,
                                 int64_t image_size) {
   try {
     const nets::ModelOptions options = GuessOptions(net, file, image_size);
-    if (Fits(net, options, file)) return FittedNet{&net, options};
+    if (FindMisfits(net, options, file).empty()) return FittedNet{&net, options};
   } catch (const UsageError&) {
     // The net does not support the sizes in the file.
   }
@@ -88,22 +102,13 @@ std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsSour
 std::string DescribeMisfit(const nets::NetEntry& net, const io::WeightsSource& file,
                            int64_t image_size) {
   constexpr size_t kMaxShown = 3;
-  std::vector<std::string> missing, misshapen;
+  Misfits misfits;
   try {
-    const nets::Model model = nets::BuildModel(net, GuessOptions(net, file, image_size));
-    const std::vector<io::VariableSpec> specs = VariableSpecs(*model.graph);
-    const io::MappedWeights mapped(file, specs);
-    for (const io::VariableSpec& v : specs) {
-      if (!mapped.Has(v.name)) {
-        missing.push_back(v.name);
-      } else if (mapped.shape(v.name) != v.shape) {
-        misshapen.push_back(fmt::format("{} (got {}, want {})", v.name,
-                                        mapped.shape(v.name).ToString(), v.shape.ToString()));
-      }
-    }
+    misfits = FindMisfits(net, GuessOptions(net, file, image_size), file);
   } catch (const UsageError& error) {  // the net does not support the sizes in the file
     return std::string(WithoutTag(error.what()));
   }
+  const auto& [missing, misshapen] = misfits;
   std::string text;
   if (!missing.empty())
     text = fmt::format("it lacks {} variables: {}", missing.size(), JoinFirst(missing, kMaxShown));
