@@ -305,13 +305,11 @@ void ReadWeights(const PredictFlags& flags, const io::WeightsSource& weights,
                  train::Inference& inference) try {
   train::ReadVariables(weights, ChooseWeightsKind(flags.checkpoint.moving_average_decay),
                        inference.store());
-} catch (const DataError& error) {
-  const std::string text = error.what();
-  if (text.find("do not fit the net") == std::string::npos) throw;
+} catch (const train::MisfitError& error) {
   throw DataError(
       fmt::format("{}; the net was built for {} classes: --num_classes or "
                   "--dataset_dir gives another number",
-                  text, inference.num_classes()));
+                  error.what(), inference.num_classes()));
 }
 
 int Run(PredictFlags& flags, RankContext& context) {

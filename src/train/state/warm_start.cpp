@@ -77,8 +77,8 @@ std::string DescribeUnused(const std::string& scope, const VariableStore& store)
 constexpr size_t kMaxNamesInError = 4;
 constexpr size_t kMaxNamesInLog = 12;
 
-// Throws DataError if a variable is missing (unless that is allowed) or has another shape. What is
-// special about the file is a better hint than the general one.
+// Throws MisfitError if a variable is missing (unless that is allowed) or has another shape. What
+// is special about the file is a better hint than the general one.
 void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::string& path,
                 const std::string& hint) {
   const bool lacks = !ignore_missing && !report.missing.empty();
@@ -90,7 +90,8 @@ void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::s
     text += fmt::format(" the file begins with {};", report.first_in_file);
   if (!report.shape_mismatch.empty())
     text += fmt::format(" wrong shape {};", JoinFirst(report.shape_mismatch, kMaxNamesInError));
-  throw DataError(text + " " + (lacks && !report.misfit_hint.empty() ? report.misfit_hint : hint));
+  throw MisfitError(text + " " +
+                    (lacks && !report.misfit_hint.empty() ? report.misfit_hint : hint));
 }
 
 // Without this check, the first step would fail and blame the learning rate.

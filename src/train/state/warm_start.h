@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "io/checkpoint/weights_source.h"
+#include "src/core/error.h"
 #include "src/graph/variable_store.h"
 
 namespace carole::train {
@@ -33,9 +34,14 @@ struct WarmStartReport {
   std::string misfit_hint;  // WeightsSource::misfit_hint(), or which net the file holds
 };
 
+// Says which variables of the net the file lacks or has in another shape.
+class MisfitError : public DataError {
+  using DataError::DataError;
+};
+
 // Fills all variables of the store, running statistics too, from the variables of the file that
 // have the same names. A classifier that the file has for another number of classes is left out. If
-// anything else does not fit, throws DataError that lists what is missing or has another shape.
+// anything else does not fit, throws MisfitError.
 // Also throws DataError if values are not finite.
 WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOptions& options,
                           VariableStore& store);
@@ -47,7 +53,7 @@ enum class WeightsKind : uint8_t { kTrained, kMovingAverages };
 
 // Fills all variables of the store from the file, or from the moving averages in the file. Nothing
 // may be missing. If the file also has moving averages that are not used, the log says so.
-// Throws DataError as WarmStart() does.
+// Throws MisfitError and DataError as WarmStart() does.
 void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableStore& store);
 
 }  // namespace carole::train
