@@ -254,8 +254,7 @@ std::string EncodeSliceKey(std::string_view name, const TfSlice& slice) {
   return key;
 }
 
-// SavedTensorSliceMeta { 1: SavedSliceMeta { 1: name, 2: shape, 3: type, 4: slices } }
-// { 1: nodes { 2: attributes { 2: full_name, 3: checkpoint_key } } }
+// TrackableObjectGraph { 1: nodes { 2: attributes { 2: full_name, 3: checkpoint_key } } }
 std::vector<TfVariableName> ParseObjectGraph(std::string_view bytes) {
   std::vector<TfVariableName> names;
   const auto parse_attribute = [&](pbf_reader& field) {
@@ -277,6 +276,7 @@ std::vector<TfVariableName> ParseObjectGraph(std::string_view bytes) {
   return names;
 }
 
+// SavedTensorSliceMeta { 1: SavedSliceMeta { 1: name, 2: shape, 3: type, 4: slices } }
 std::vector<TfSavedMeta> ParseSavedMeta(std::string_view bytes) {
   std::vector<TfSavedMeta> all;
   VisitFields(FindMessage(bytes, 1), [&](pbf_reader& tensor) {

@@ -41,6 +41,13 @@ bool Contains(const auto& names, std::string_view name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
+// Whether a dataset is the state of an optimizer or a metric.
+bool IsState(const std::string& dataset) {
+  return std::ranges::any_of(Components(dataset), [](const std::string& component) {
+    return Contains(kStateGroups, component);
+  });
+}
+
 bool IsWeightOfVersion3(const std::string& dataset) {
   const std::string_view group = ScopeOf(dataset);
   return LeafOf(group) == kVars;
@@ -133,11 +140,9 @@ class KerasWeights final : public WeightsSource {
     for (const std::string& dataset : datasets_) ++counts[ScopeOf(dataset)];
     std::vector<std::pair<std::string, const std::string*>> found;
     for (const std::string& dataset : datasets_) {
-      const std::vector<std::string> components = Components(dataset);
-      const bool is_state = std::ranges::any_of(
-          components, [](const std::string& part) { return Contains(kStateGroups, part); });
-      if (is_state || !IsWeightOfVersion3(dataset)) continue;
-      found.emplace_back(NameInVersion3(components, counts.at(ScopeOf(dataset))), &dataset);
+      if (IsState(dataset) || !IsWeightOfVersion3(dataset)) continue;
+      found.emplace_back(NameInVersion3(Components(dataset), counts.at(ScopeOf(dataset))),
+                         &dataset);
       unique.insert(found.back().first);
     }
     // A model that is a class of its own may have layers of the same name. Groups are unique.
@@ -179,9 +184,7 @@ class KerasWeights final : public WeightsSource {
     for (const std::string& dataset : datasets_) {
       if (listed_.contains(dataset)) continue;
       const std::string type = file_.TypeOf(dataset);
-      const bool is_state = std::ranges::any_of(
-          Components(dataset), [](const auto& part) { return Contains(kStateGroups, part); });
-      if (!is_state && type.starts_with("float")) {
+      if (!IsState(dataset) && type.starts_with("float")) {
         throw DataError(fmt::format(
             "[io.keras] {}: {}: is not among the weights that the file lists, so it would be left "
             "out; save the model again, with model.save(\"NAME.h5\")",
