@@ -49,8 +49,8 @@ class WeightsSource {
   // The name that the program gave to the variable of tensor `name`, such as "conv1/kernel"; "" if
   // the file stores only `name`. Requires Has(name).
   virtual std::string variable_name(const std::string& /*name*/) const { return ""; }
-  // What is special about the file if its tensors do not fit a net, and what to do; "" if nothing.
-  // It ends an error message.
+  // The reason in the file why its tensors do not fit a net, and what to do; "" if the file is an
+  // ordinary one. An error message ends with this text.
   virtual const std::string& misfit_hint() const {
     static const std::string none;
     return none;

@@ -47,7 +47,7 @@ struct BuildOptions {
   }
 };
 
-// What a build wrote of one split.
+// The result of a build for one split.
 struct BuiltSplit {
   std::string name;
   std::map<int64_t, int64_t> class_counts;  // label -> number of images

@@ -92,7 +92,7 @@ std::vector<std::string> LegacyWeightNames(const std::string& layer,
   for (const std::string& path : paths)
     names.push_back(NameInLayer(layer, path, scopes.size() == 1));
   if (std::set(names.begin(), names.end()).size() == names.size()) return names;
-  // Scopes outside of the layer tell some weights apart, so all scopes stay.
+  // Only the scopes outside of the layer differ for some weights, so all scopes stay in the names.
   names.clear();
   for (const std::string& weight : weights) names.push_back(fmt::format("{}/{}", layer, weight));
   return names;

@@ -306,7 +306,8 @@ TEST_F(RecipeTest, RanksDivideTheBatchOfMnist) {
   EXPECT_THAT(batch(2, "--num_gpus=2"), HasSubstr("16 local, 32 global"));
   EXPECT_THAT(batch(3, "--num_gpus=3"), HasSubstr("10 local, 30 global"));
   EXPECT_THAT(batch(2, "--batch_size=8"), HasSubstr("8 local, 16 global"));
-  // Without mpirun, the flag itself starts the ranks. More ranks than cores are allowed.
+  // The flag itself starts the ranks if mpirun did not. It may start more ranks than there are
+  // cores.
   EXPECT_THAT(batch(1, "--num_clones=2"), AllOf(HasSubstr("[launch] starts 2 ranks: mpirun "),
                                                 HasSubstr("16 local, 32 global")));
   const ProcessResult odd = Carole(

@@ -68,9 +68,9 @@ nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local
 // Divides a host's batch among its ranks. Returns this rank's share, at least one image.
 int64_t DivideHostBatch(int64_t batch, const RankContext& context);
 
-// Runs `body` as one rank and returns its result. Used by train after parsing. Resolves
-// the input before ranks connect, so that wrong flags fail at once. Then checks that all ranks have
-// the same flags.
+// Runs `body` as one rank and returns its result. Resolves the input, checks that all ranks have
+// the same flags, and calls `body`. Errors in flags are found after the ranks have connected, so
+// that one rank reports them for all.
 int RunOnInput(const CommandLine& line, const DataConfig& dataset, const NetConfig& net,
                const MachineConfig& machine,
                const std::function<int(RankContext&, const NetInput&)>& body);

@@ -230,7 +230,7 @@ ExitCode Trainer::Finish() {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
     const bool has_trained = state_.step > first_step_;
-    if (!has_trained) LogNothingToDo();
+    if (!has_trained) LogNoStepTrained();
     LogInfo("", "Stopping Training.");
     LogInfo("", "Finished training!{}",
             has_trained && !options_.train_dir.empty() ? " Saving model to disk." : "");
@@ -244,8 +244,8 @@ ExitCode Trainer::Finish() {
   return is_done ? ExitCode::kOk : ExitCode::kSaved;
 }
 
-// Without this line, a finished run that is started again looks as if it had trained.
-void Trainer::LogNothingToDo() const {
+// This line tells a finished run that was started again from one that has trained.
+void Trainer::LogNoStepTrained() const {
   const int64_t last = options_.max_number_of_steps;
   LogInfo("train",
           "no step was trained: the run is at step {}, which is {} {}; to train more, raise {} or "

@@ -111,7 +111,7 @@ class Trainer {
   bool EvaluatePending();
   bool Advance();
   ExitCode Finish();
-  void LogNothingToDo() const;
+  void LogNoStepTrained() const;
   bool CanLaunchAhead() const;
   io::EpochCounts CountsBefore(int64_t epoch) const;
   void CountValidSamples(io::Batch& batch, int64_t step);

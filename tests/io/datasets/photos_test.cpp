@@ -103,7 +103,7 @@ TEST(BuildFolder, SplitsOffTheSameFractionOfEachClass) {
               ElementsAre(Pair(0, 4), Pair(1, 2), Pair(2, 1)));
 }
 
-// As in tiny-imagenet, whose images are in CLASS/images.
+// The data set tiny-imagenet has its images in CLASS/images.
 TEST(BuildFolder, TakesImagesInDeeperFolders) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw/photos", {{"cats/images", 3}, {"cats/old/more", 2}, {"dogs", 4}});

@@ -28,11 +28,15 @@ TEST(Exif, ReadsTheOrientationOfJpegAndPng) {
 TEST(Exif, SurvivesDamage) {
   for (const std::string& file : {EncodeJpeg(kImage, 90), EncodePng(kImage)}) {
     const std::string whole = WithOrientation(file, 6);
-    for (size_t size = 0; size < whole.size(); ++size) ExifOrientation(whole.substr(0, size));
+    for (size_t size = 0; size < whole.size(); ++size) {
+      const int orientation = ExifOrientation(whole.substr(0, size));
+      EXPECT_TRUE(orientation == 1 || orientation == 6) << size << ": " << orientation;
+    }
     for (size_t i = 0; i < std::min<size_t>(whole.size(), 120); ++i) {
       DamagedBytes damaged{whole};
       damaged.SetByte(i, '\xff');
-      ExifOrientation(damaged.bytes);
+      const int orientation = ExifOrientation(damaged.bytes);
+      EXPECT_TRUE(orientation >= 1 && orientation <= 8) << i << ": " << orientation;
     }
   }
 }

@@ -133,7 +133,7 @@ TEST(TfCheckpoint, IsFoundInAFolderFromWindows) {
   EXPECT_EQ(FindTfCheckpoint(folder.path()), folder / "model.ckpt-12");
 }
 
-// What cannot be read is not taken for absent.
+// A file that cannot be read is not taken for absent.
 TEST(TfCheckpoint, AMalformedStateIsAnError) {
   TemporaryFolder folder;
   WriteTfCheckpoint(folder / "m-2", {});
