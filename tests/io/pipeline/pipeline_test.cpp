@@ -3,75 +3,14 @@
 #include <algorithm>
 #include <map>
 
-#include "io/pipeline/synthetic_batches.h"
 #include "io/preprocessing/preprocessing.h"
-#include "tests/io/compress.h"
 #include "tests/io/damage.h"
+#include "tests/io/pipeline/small_mnist.h"
 
 namespace carole::io {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr int kNumRecords = 23;
-
-// The examples of kNumRecords images. Record i has the label i % 10, and its pixel 0 is i.
-std::vector<std::string> Examples() {
-  std::vector<std::string> examples;
-  for (int i = 0; i < kNumRecords; ++i) examples.push_back(GrayExample(i, i % 10));
-  return examples;
-}
-
-// Writes mnist_train.tfrecord to a temporary folder.
-class PipelineTest : public testing::Test {
- protected:
-  PipelineTest() { WriteExamples(Examples()); }
-
-  void WriteExamples(const std::vector<std::string>& examples) {
-    WriteText(File(), Records(examples));
-  }
-  std::string File() const { return (folder_ / "mnist_train.tfrecord"); }
-
-  PipelineOptions Options() const {
-    PipelineOptions options;
-    options.dataset = &FindDataset("mnist");
-    options.preprocessing = &FindPreprocessing("lenet");
-    options.training = true;
-    options.height = options.width = 28;
-    options.channels = 1;
-    options.num_classes = 10;
-    options.seed = 5;
-    options.dataset_dir = folder_.path();
-    options.split = "train";
-    options.local_batch = 4;
-    options.shuffle = options.repeat = true;
-    options.threads = 2;
-    return options;
-  }
-
-  TemporaryFolder folder_;
-};
-
-// A copy of a batch.
-struct BatchCopy {
-  std::vector<float> images;
-  std::vector<int32_t> labels;
-  Batch batch;
-};
-
-BatchCopy Copy(const Batch& batch) {
-  return {{batch.images.begin(), batch.images.end()},
-          {batch.labels.begin(), batch.labels.end()},
-          batch};
-}
-
-// The number of the record in a row.
-int RecordOf(const Batch& batch, int64_t row) {
-  if (batch.images.empty())
-    return batch.pixels[row * static_cast<int64_t>(batch.pixels.size() / batch.labels.size())];
-  const int64_t values = static_cast<int64_t>(batch.images.size() / batch.labels.size());
-  return static_cast<int>(std::lround(batch.images[row * values] * 128 + 128));
-}
 
 TEST_F(PipelineTest, EachEpochHasEachRecordOnceWithItsLabel) {
   const auto source = MakePipeline(Options());
@@ -110,25 +49,6 @@ TEST_F(PipelineTest, OnePassEndsWithNullptr) {
   EXPECT_EQ(source->Next(), nullptr);
 }
 
-// Adds a random number to each image.
-class Brighten : public Augmentation {
- public:
-  Settings settings() override { return {}; }
-  bool is_active() const override { return true; }
-  void Apply(const ImageTask& image) const override {
-    const float more = image.rng.NextFloat();
-    for (float& value : image.values) value += more;
-  }
-};
-
-// Selects cifarnet, which draws random numbers for each image. It accepts gray images too. An
-// augmentation draws another one.
-PipelineOptions WithRandomness(PipelineOptions options) {
-  options.preprocessing = &FindPreprocessing("cifarnet");
-  options.augmentations.images = {{"brighten", std::make_shared<Brighten>()}};
-  return options;
-}
-
 TEST_F(PipelineTest, AugmentationsDrawNumbersOfTheirOwn) {
   PipelineOptions plain = Options(), brighter = Options();
   brighter.augmentations.images = {{"brighten", std::make_shared<Brighten>()}};
@@ -143,28 +63,6 @@ TEST_F(PipelineTest, AugmentationsDrawNumbersOfTheirOwn) {
   EXPECT_GT(std::abs(y.images[784] - x.images[784] - first), 1e-4);  // another record
   EXPECT_NEAR(y.images[300] - x.images[300], first, 1e-6);
 }
-
-// Mixes row i with row B-1-i, in a random proportion.
-class Mix : public BatchTransform {
- public:
-  Settings settings() override { return {}; }
-  bool is_active() const override { return true; }
-  void Apply(const BatchTask& batch) const override {
-    const float part = batch.rng.NextFloat();
-    for (const std::span<float> values : {batch.images, batch.soft_labels}) {
-      const auto size = static_cast<int64_t>(values.size()) / batch.rows;
-      for (int64_t row = 0; 2 * row < batch.rows; ++row) {
-        for (int64_t i = 0; i < size; ++i) {
-          float& a = values[row * size + i];
-          float& b = values[(batch.rows - 1 - row) * size + i];
-          const float old = a;
-          a = part * a + (1 - part) * b;
-          b = part * b + (1 - part) * old;
-        }
-      }
-    }
-  }
-};
 
 TEST_F(PipelineTest, BatchTransformsGetImagesAndOneHotLabels) {
   PipelineOptions options = Options();
@@ -338,131 +236,6 @@ TEST_F(PipelineTest, RefusesExamplesWithoutImageOrLabel) {
   EXPECT_THAT(error_of(no_label.Finish()), HasSubstr(where + "image: unknown format: got 1 bytes"));
 }
 
-// Four of the 23 records are bad: 3 has a wrong checksum, 8 no label, 14 a GIF, 20 a label out of
-// range.
-class BadRecordsTest : public PipelineTest {
- protected:
-  BadRecordsTest() {
-    std::vector<std::string> examples = Examples();
-    ExampleBuilder no_label;
-    no_label.Add("image/encoded", "x");
-    examples[8] = no_label.Finish();
-    ExampleBuilder gif;
-    gif.Add("image/encoded", "GIF89a");
-    gif.Add("image/class/label", int64_t{1});
-    examples[14] = gif.Finish();
-    examples[20] = GrayExample(20, 100);
-    DamagedBytes file{Records(examples)};
-    file.FlipBit(Records({examples.begin(), examples.begin() + 3}).size() + 40, 3);
-    WriteText(File(), file.bytes);
-  }
-
-  PipelineOptions Tolerant(int64_t max_bad_records) const {
-    PipelineOptions options = Options();
-    options.max_bad_records = max_bad_records;
-    return options;
-  }
-};
-
-TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyNumberOfRanks) {
-  for (const auto& [size, dtype] :
-       {std::pair(1, DType::kF32), {2, DType::kF32}, {3, DType::kF32}, {2, DType::kU8}}) {
-    EpochCounts sum;
-    std::map<int, int> seen;
-    for (int rank = 0; rank < size; ++rank) {
-      PipelineOptions options = Tolerant(4);
-      options.rank = rank;
-      options.size = size;
-      options.dtype = dtype;
-      const auto source = MakePipeline(options);
-      EpochCounts last;
-      for (const Batch* batch = source->Next(); batch->epoch == 0; batch = source->Next()) {
-        last = batch->counts;
-        EXPECT_LE(batch->valid, 4);
-        for (int64_t row = 0; row < batch->valid; ++row) {
-          ++seen[RecordOf(*batch, row)];
-          EXPECT_EQ(batch->labels[row], RecordOf(*batch, row) % 10);
-        }
-      }
-      sum.seen += last.seen;
-      sum.hash += last.hash;
-      for (int fault = 0; fault < kNumRecordFaults; ++fault)
-        sum.skipped[fault] += last.skipped[fault];
-      EXPECT_EQ(source->ExpectedCounts(0).seen, kNumRecords);
-      if (rank + 1 == size) {
-        EXPECT_EQ(sum.hash, source->ExpectedCounts(0).hash);
-      }
-    }
-    EXPECT_EQ(sum.seen, kNumRecords - 4);
-    EXPECT_EQ(sum.skipped, (std::array<int64_t, 3>{1, 2, 1}));
-    EXPECT_EQ(seen.size(), size_t{kNumRecords - 4});
-    for (int bad : {3, 8, 14, 20}) EXPECT_FALSE(seen.contains(bad));
-    for (auto [record, count] : seen) EXPECT_EQ(count, 1) << record;
-  }
-}
-
-TEST_F(BadRecordsTest, NumberOfThreadsDoesNotChangeTransformedBatches) {
-  PipelineOptions one = WithRandomness(Tolerant(4)), many = WithRandomness(Tolerant(4));
-  one.augmentations.batches = many.augmentations.batches = {{"mix", std::make_shared<Mix>()}};
-  one.threads = one.depth = 1;
-  many.threads = 3;
-  const auto a = MakePipeline(one), b = MakePipeline(many);
-  for (int i = 0; i < 30; ++i) {
-    const Batch &x = *a->Next(), &y = *b->Next();
-    ASSERT_EQ(Copy(x).images, Copy(y).images) << "batch " << i;
-    ASSERT_TRUE(std::ranges::equal(x.soft_labels, y.soft_labels)) << "batch " << i;
-  }
-}
-
-TEST_F(BadRecordsTest, AreLimitedPerEpoch) {
-  const auto source = MakePipeline(Tolerant(4));
-  int64_t batches = 0;
-  for (const Batch* batch = source->Next(); batch->epoch < 3; batch = source->Next()) ++batches;
-  EXPECT_EQ(batches, 3 * 6);
-}
-
-TEST_F(BadRecordsTest, TruncatedCompressedShardsAreSkipped) {
-  const std::string compressed = Compress(Records(Examples()), 31);
-  WriteText(File(), compressed.substr(0, compressed.size() * 3 / 4));
-  EXPECT_THROW(MakePipeline(Options()), DataError);
-  PipelineOptions options = Tolerant(1);
-  options.repeat = false;
-  const auto source = MakePipeline(options);
-  EpochCounts last;
-  while (const Batch* batch = source->Next()) last = batch->counts;
-  EXPECT_EQ(last.skipped[0], 1);
-  EXPECT_EQ(last.seen, source->num_samples() - 1);
-  EXPECT_GT(last.seen, 0);
-}
-
-TEST_F(BadRecordsTest, OneAboveTheLimitEndsTheRun) {
-  PipelineOptions options = Tolerant(2);
-  options.shuffle = options.repeat = false;
-  const auto source = MakePipeline(options);
-  for (int batch = 0; batch < 3; ++batch) EXPECT_NE(source->Next(), nullptr);
-  const std::string text = TextOf<DataError>([&] { source->Next(); });
-  EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
-  EXPECT_THAT(
-      text,
-      HasSubstr("got a GIF, want a JPEG or a PNG; convert it; this is bad record 3 of the epoch, "
-                "\x1f$(max_bad_records)=2"));
-  EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
-}
-
-TEST_F(BadRecordsTest, DamagedHeaderAndTruncatedTailAreSkipped) {
-  DamagedBytes file{Records(Examples())};
-  file.FlipBit(Records({Examples()[0]}).size() + 2);  // length of record 1
-  file.ShrinkSize(30);                                // end of record 22
-  WriteText(File(), file.bytes);
-  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }), HasSubstr("record 1 at byte"));
-  const auto source = MakePipeline(Tolerant(2));
-  EXPECT_EQ(source->num_samples(), kNumRecords);
-  const Batch* batch = source->Next();
-  while (batch->next_epoch == 0) batch = source->Next();
-  EXPECT_EQ(batch->counts.seen, kNumRecords - 2);
-  EXPECT_EQ(batch->counts.skipped, (std::array<int64_t, 3>{2, 0, 0}));
-}
-
 TEST_F(PipelineTest, ResumedEpochCountsOnlyItsRest) {
   PipelineOptions options = Options();
   options.start_epoch = 2;
@@ -616,31 +389,6 @@ TEST_F(PipelineTest, StandardizedImagesCannotBeBytes) {
   options.dtype = DType::kU8;
   EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
               HasSubstr("\x1f$(input_dtype): the preprocessing cifarnet standardizes each image"));
-}
-
-TEST(SyntheticBatches, RepeatsOneBatchForever) {
-  const auto source = MakeSyntheticBatches(
-      {.local_batch = 4, .height = 3, .width = 5, .num_classes = 7, .seed = 1});
-  const BatchCopy first = Copy(*source->Next());
-  const BatchCopy second = Copy(*source->Next());
-  EXPECT_EQ(first.images.size(), 4u * 3 * 5 * 3);
-  EXPECT_EQ(first.images, second.images);
-  EXPECT_EQ(first.labels, second.labels);
-  EXPECT_EQ(second.batch.epoch, 1);
-  EXPECT_EQ(second.batch.next_epoch, 2);
-  EXPECT_EQ(second.batch.global_valid, 4);
-  for (int32_t label : first.labels) EXPECT_TRUE(label >= 0 && label < 7);
-}
-
-TEST(SyntheticBatches, CanHoldBytes) {
-  const auto source = MakeSyntheticBatches(
-      {.local_batch = 4, .height = 30, .width = 50, .dtype = DType::kU8, .num_classes = 7});
-  const Batch* batch = source->Next();
-  EXPECT_TRUE(batch->images.empty());
-  EXPECT_EQ(batch->pixels.size(), 4u * 30 * 50 * 3);
-  const auto [least, largest] = std::minmax_element(batch->pixels.begin(), batch->pixels.end());
-  EXPECT_EQ(*least, 0);
-  EXPECT_EQ(*largest, 255);
 }
 
 }  // namespace
