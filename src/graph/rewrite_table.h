@@ -50,12 +50,12 @@ struct Rewrite {
   Pattern pattern;
   bool (*guard)(const Match& match) = [](const Match&) { return true; };
   Replacement (*replacement)(const Match& match) = nullptr;
-  // Asks the backend about the types that the nodes will have with 16-bit activations
-  // (precision.h).
-  bool asks_for_activation_type = false;
   // For a rewrite that changes other nodes than the two: used instead of `replacement`. Returns
   // whether it changed the graph.
   bool (*apply)(const Match& match, Graph& graph, const Backend& backend) = nullptr;
+  // Asks the backend about the types that the nodes will have with 16-bit activations
+  // (precision.h).
+  bool asks_for_activation_type = false;
   bool starts_at_last_node = false;  // visits the nodes in reverse order
 };
 

@@ -39,7 +39,7 @@ std::optional<int64_t> OtherClasses(const io::WeightsSource& file,
     if (!file.Has(name)) return std::nullopt;
     const Shape got = file.shape(name), want = store.variables()[store.Find(name)].tf_shape;
     const int64_t got_classes = last(got), want_classes = last(want);
-    const bool has_others = got_classes > 0 && got_classes != want_classes &&
+    const bool has_others = got_classes > 0 && want_classes > 0 && got_classes != want_classes &&
                             got.size() / got_classes == want.size() / want_classes;
     if (!has_others || classes.value_or(got_classes) != got_classes) return std::nullopt;
     classes = got_classes;
