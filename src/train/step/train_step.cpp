@@ -71,6 +71,7 @@
 
 #include "src/core/stopwatch.h"
 #include "src/train/step/averaging.h"
+#include "src/train/step/gradient_hook.h"
 #include "src/train/step/micro_batch.h"
 #include "src/train/step/phase.h"
 #include "src/train/step/replica_audit.h"
@@ -281,6 +282,7 @@ void TrainStep::EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep
   reduction_->BeginReduction(step.input.step);
   RunKernels(micro_batch, step.input, [&](int ready) {
     decision_->OnGradient(step);
+    CallGradientHook(*replica_.store, replica_.store->ready_order()[ready], step.input.step);
     reduction_->MarkReady(ready);
   });
   decision_->EndMicroBatch();
