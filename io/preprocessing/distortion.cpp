@@ -57,6 +57,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/preprocessing/preprocessing.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -163,7 +164,7 @@ ScaledCrop DrawScaledCrop(int height, int width, int out_height, int out_width,
 
 ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_width,
                              SideRounding rounding) {
-  ScaledCrop crop = ScaleShorterSide(height, width, kShortestSide, rounding);
+  ScaledCrop crop = ScaleShorterSide(height, width, kEvaluationShorterSide, rounding);
   crop.top = (crop.height - out_height) / 2;
   crop.left = (crop.width - out_width) / 2;
   return crop;

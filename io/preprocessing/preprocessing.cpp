@@ -32,7 +32,7 @@ void Standardize(std::span<float> values) {
 // Preprocesses in color, then weighs the channels (see Preprocess()).
 void ToGray(const PreprocessingEntry& entry, PreprocessingFunction function,
             const PreprocessingTask& task) {
-  constexpr std::array<float, 3> kWeights = {0.2989f, 0.587f, 0.114f};
+  constexpr auto& kWeights = kGrayWeights;
   thread_local std::vector<float> colors;
   colors.resize(task.out.size() * kWeights.size());
   PreprocessingTask in_color = task;

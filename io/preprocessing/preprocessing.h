@@ -85,6 +85,10 @@ struct Normalization {
 };
 
 inline constexpr std::array<float, 3> kImagenetMeans = {123.68f, 116.78f, 103.94f};  // R, G, B
+// The shares of red, green and blue in a gray pixel, as TF-Slim's use_grayscale has them.
+inline constexpr std::array<float, 3> kGrayWeights = {0.2989f, 0.587f, 0.114f};
+// The shorter side of an image, in pixels, from which VGG's and ResNet's evaluation take the crop.
+inline constexpr int kEvaluationShorterSide = 256;
 
 // A preprocessing, which users select by its name.
 struct PreprocessingEntry {

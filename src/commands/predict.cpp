@@ -18,6 +18,7 @@
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/flags/flags.h"
+#include "src/commands/setup/checkpoint_net.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/inputs.h"
 #include "src/commands/setup/rank_context.h"
@@ -37,12 +38,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct PredictFlags {
-  CheckpointConfig checkpoint;
+struct PredictFlags : CheckpointNet {
   std::vector<std::string> images;
-  NetConfig net{.model_name = ""};           // the checkpoint's, if it says that
-  DataConfig data = MakeDataConfig("", "");  // likewise
-  std::vector<std::string> class_names;      // the checkpoint's, unless flags name a data set
   int64_t batch_size = 32;
   int top = 5;
   bool json = false;
@@ -75,46 +72,6 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   AddMachineFlags(line, flags.machine);
 }
 
-// Fills flags that were not given from the checkpoint's metadata.
-void FillMissingFlags(PredictFlags& flags, const train::RunMetadata& attributes) {
-  DataConfig& data = flags.data;
-  nets::ModelOptions& model = flags.net.model;
-  io::PipelineOptions& pipeline = data.pipeline;
-  std::string names, dct_method;
-  if (data.dataset_name.empty() && pipeline.dataset_dir.empty())
-    train::FillFromMetadata(attributes, train::kClassNames, names);
-  flags.class_names = SplitClassNames(names);
-  const int offset = pipeline.labels_offset;
-  const train::RunMetadata given{{train::kLabelsOffset, std::to_string(offset)}};
-  if (offset != 0 && train::MetadataDiffers(attributes, given, train::kLabelsOffset)) {
-    throw UsageError(fmt::format(
-        "[predict] --labels_offset: got {}, want {}, with which {} was trained; leave the flag out",
-        offset, attributes.at(train::kLabelsOffset), flags.checkpoint.path));
-  }
-  train::FillFromMetadata(attributes, train::kNet, flags.net.model_name);
-  train::FillFromMetadata(attributes, train::kDataset, data.dataset_name);
-  train::FillFromMetadata(attributes, train::kPreprocessing, data.preprocessing_name);
-  train::FillFromMetadata(attributes, train::kImageSize, model.image_size);
-  if (data.use_grayscale) model.channels = 1;
-  train::FillFromMetadata(attributes, train::kChannels, model.channels);
-  train::FillFromMetadata(attributes, train::kDctMethod, dct_method);
-  pipeline.dct_method = ParseDctMethod(dct_method);
-  train::FillFromMetadata(attributes, train::kDctScaling, pipeline.dct_scaling);
-  train::FillFromMetadata(attributes, train::kNumClasses, model.num_classes);
-  train::FillFromMetadata(attributes, train::kLabelsOffset, pipeline.labels_offset);
-  // Files of other programs do not say their classes, but labels.txt does.
-  if (data.dataset_name.empty() && !pipeline.dataset_dir.empty()) data.dataset_name = "folder";
-  if (model.num_classes == 0 && !pipeline.dataset_dir.empty()) {
-    model.num_classes = io::NumClasses(io::FindDataset(data.dataset_name), pipeline.dataset_dir) -
-                        pipeline.labels_offset;
-  }
-  if (flags.net.model_name.empty()) {
-    throw UsageError(
-        fmt::format("[predict] {}: does not say which net it holds; name it with --model_name",
-                    flags.checkpoint.path));
-  }
-}
-
 // Returns the given files, and the images in the given folders, sorted by name within a folder.
 std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
   std::vector<fs::path> images;
@@ -144,15 +101,6 @@ struct Pixels {
   std::vector<float> values;        // (batch, H, W, C)
   std::vector<std::string> errors;  // per image; empty if it could be read
 };
-
-// Returns the number of channels to decode. As in training, colors become gray only at the end of
-// the preprocessing, so images of a color data set are decoded in color.
-int DecodedChannels(const PredictFlags& flags) {
-  const int channels = static_cast<int>(flags.net.model.channels);
-  if (channels == 1 && !flags.data.dataset_name.empty())
-    return io::FindDataset(flags.data.dataset_name).channels;
-  return flags.data.use_grayscale ? 3 : channels;
-}
 
 class ImageReader {
  public:
@@ -216,17 +164,6 @@ void Softmax(std::span<double> row) {
   for (double& x : row) x = std::exp(x - largest);
   const double sum = std::accumulate(row.begin(), row.end(), 0.0);
   for (double& x : row) x /= sum;
-}
-
-std::vector<std::string> PredictedClassNames(const PredictFlags& flags, int64_t num_classes) {
-  std::vector<std::string> names = flags.class_names;
-  if (names.empty() && !flags.data.dataset_name.empty()) {
-    return NetClassNames(io::FindDataset(flags.data.dataset_name), flags.data.pipeline.dataset_dir,
-                         flags.data.pipeline.labels_offset, num_classes);
-  }
-  for (auto k = static_cast<int64_t>(names.size()); k < num_classes; ++k)
-    names.push_back(std::to_string(k));
-  return names;
 }
 
 class Printer {
@@ -315,15 +252,10 @@ void ReadWeights(const PredictFlags& flags, const io::WeightsSource& weights,
 int Run(PredictFlags& flags, RankContext& context) {
   const auto weights = io::OpenWeights(flags.checkpoint.path);
   const train::RunMetadata run = ReadRunMetadata(*weights);
-  FillMissingFlags(flags, run);
+  FillFromCheckpoint("predict", run, flags);
   const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
+  FillSizes(net, flags);
   nets::ModelOptions& options = flags.net.model;
-  if (options.image_size == 0) options.image_size = net.image_size;
-  if (options.channels == 0) {
-    options.channels = flags.data.dataset_name.empty()
-                           ? net.channels
-                           : io::FindDataset(flags.data.dataset_name).channels;
-  }
   const std::vector<fs::path> images = FindImages(flags.images);
   if (images.empty())
     throw UsageError(fmt::format("[predict] {}: no images found: want {} files",
@@ -338,7 +270,7 @@ int Run(PredictFlags& flags, RankContext& context) {
   LogInfo("predict", "{}, step {}: {}, images {}x{}x{}, {} classes", weights->path(),
           weights->step().value_or(0), net.name, options.image_size, options.image_size,
           options.channels, inference.num_classes());
-  const Printer printer(flags, PredictedClassNames(flags, inference.num_classes()));
+  const Printer printer(flags, ClassNamesOf(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
   FlushStdout();
   WarnOfYoungStatistics("predict", run, statistics_decay, weights->step().value_or(0));

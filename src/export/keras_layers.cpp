@@ -24,28 +24,26 @@
 #include "src/backend/ops/relu.h"
 #include "src/backend/ops/scale_channels.h"
 #include "src/core/check.h"
-#include "src/core/divide_up.h"
+#include "src/export/common/node_order.h"
+#include "src/export/common/window_padding.h"
 
 namespace carole::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Extent {
-  int64_t h, w;
-};
-
-// Returns Keras's name for the padding: "valid", "same" (TensorFlow's definition), or "" if it has
-// none.
-std::string PaddingName(const Padding& p, Extent image, Extent window, Extent stride) {
-  if (p == Padding{}) return "valid";
-  const auto total = [](int64_t n, int64_t size, int64_t step) {
-    return std::max<int64_t>((DivideUp(n, step) - 1) * step + size - n, 0);
-  };
-  const int64_t rows = total(image.h, window.h, stride.h);
-  const int64_t columns = total(image.w, window.w, stride.w);
-  const Padding same{rows / 2, columns / 2, rows - rows / 2, columns - columns / 2};
-  return p == same ? "same" : "";
+// Keras's names of paddings; "" for one that has no name.
+std::string PaddingName(const Padding& padding, exporting::Extent image, exporting::Extent window,
+                        exporting::Extent stride) {
+  switch (exporting::NameOf(padding, image, window, stride)) {
+    case exporting::NamedPadding::kValid:
+      return "valid";
+    case exporting::NamedPadding::kSame:
+      return "same";
+    case exporting::NamedPadding::kOther:
+      return "";
+  }
+  return "";
 }
 
 // Converts the nodes of a graph, in their order, to layers.
@@ -58,30 +56,14 @@ class Converter {
     const Shape& in = graph_.shape(images);
     layer_of_[images] =
         Append("InputLayer", "images", {}, {{"batch_input_shape", {nullptr, in[2], in[3], in[1]}}});
-    const std::set<NodeId> wanted = FindAncestors(value);
-    for (NodeId id : wanted) ConvertNode(graph_.nodes()[static_cast<size_t>(id)]);
+    for (NodeId id : exporting::FindAncestors(graph_, {&value, 1}))
+      ConvertNode(graph_.nodes()[static_cast<size_t>(id)]);
     const int logits = layer_of_.at(value);
     Append("Softmax", "predictions", {logits}, {{"axis", -1}});
     return std::move(layers_);
   }
 
  private:
-  // Returns all nodes that `value` depends on. Node ids are in execution order, and so is the set.
-  std::set<NodeId> FindAncestors(ValueId value) const {
-    std::set<NodeId> found;
-    std::vector<ValueId> open{value};
-    while (!open.empty()) {
-      const ValueId v = open.back();
-      open.pop_back();
-      if (v == kNone) continue;
-      const NodeId producer = graph_.value(v).producer;
-      if (producer == kNone || !found.insert(producer).second) continue;
-      const Node& node = graph_.nodes()[static_cast<size_t>(producer)];
-      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
-    }
-    return found;
-  }
-
   // Appends a layer and returns its index. Makes the name unique if the layer has no weights.
   int Append(const std::string& class_name, const std::string& scope, std::vector<int> inputs,
              const Json& config, bool has_weights = false) {
@@ -137,7 +119,7 @@ class Converter {
     const auto& a = node.attributes.as<Conv2dAttributes>();
     const Shape& x = graph_.shape(node.inputs[0]);
     const auto effective = [&](int64_t size) { return (size - 1) * a.dilation + 1; };
-    const Extent window{weights.tf_shape[0], weights.tf_shape[1]};
+    const exporting::Extent window{weights.tf_shape[0], weights.tf_shape[1]};
     std::string padding =
         PaddingName(a.padding, {x[2], x[3]}, {effective(window.h), effective(window.w)},
                     {a.stride_h, a.stride_w});

@@ -1,7 +1,7 @@
 """Checks that Keras 3 rebuilds nets from carole's checkpoints and predicts the same probabilities. Also checks that carole
 reads the weights that nets of keras.applications save.
 
-usage: check_keras.py KERAS_NETS [NET [IMAGE_SIZE [CLASSES]]]
+usage: check_keras.py NET_SAMPLES [NET [IMAGE_SIZE [CLASSES]]]
 """
 import os
 import subprocess

@@ -22,6 +22,7 @@ int DatasetShow(const Arguments& arguments);
 int CheckpointConvert(const Arguments& arguments);
 int CheckpointInspect(const Arguments& arguments);
 int CheckpointVerify(const Arguments& arguments);
+int Export(const Arguments& arguments);
 int ModelList(const Arguments& arguments);
 int ModelSummary(const Arguments& arguments);
 int Hostfile(const Arguments& arguments);
@@ -47,6 +48,7 @@ inline constexpr Command kCommands[] = {
     {"checkpoint convert", "convert a checkpoint to .h5 or TensorFlow's format", CheckpointConvert},
     {"checkpoint inspect", "print the contents of a checkpoint", CheckpointInspect},
     {"checkpoint verify", "check every value of checkpoints", CheckpointVerify},
+    {"export", "write a trained net for ONNX, TensorFlow or safetensors", Export},
     {"model list", "list the nets", ModelList},
     {"model summary", "print layers, shapes, parameters and memory of a net", ModelSummary},
     {"hostfile", "print the hosts of a job for mpirun or ssh", Hostfile},

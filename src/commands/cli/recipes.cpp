@@ -127,6 +127,13 @@ constexpr FlagDefault kOwnImagesEval[] = {
     {"model_name", "mobilenet_v1_025"},
 };
 
+// TF-Slim's companion of the trainer.
+constexpr FlagDefault kExportInferenceGraph[] = {
+    {"format", "graphdef"}, {"model_name", "inception_v3"}, {"dataset_name", "imagenet"}};
+constexpr std::string_view kExportInferenceGraphFlags =
+    "model_name is_training image_size batch_size dataset_name labels_offset output_file "
+    "dataset_dir quantize is_video_model num_frames write_text_graphdef use_grayscale";
+
 constexpr Recipe kRecipes[] = {
     {.name = "train_image_classifier",
      .program = "TF-Slim",
@@ -163,6 +170,13 @@ constexpr Recipe kRecipes[] = {
      .differences =
          "Ranks share the data; it trains without TF_CONFIG as well; TensorBoard tags are "
          "TF-Slim's."},
+    {.name = "export_inference_graph",
+     .program = "TF-Slim's export_inference_graph",
+     .exporting = kExportInferenceGraph,
+     .argparse_flags = kExportInferenceGraphFlags,
+     .differences =
+         "For `carole export`: video nets do not exist; names of nodes between input and "
+         "outputs are shorter; --freeze writes the weights as freeze_graph does."},
     {.name = "own_images",
      .program = "small data sets",
      .train = kOwnImagesTrain,

@@ -21,12 +21,13 @@ struct FlagDefault {
 
 struct Recipe {
   std::string_view name;
-  std::string_view program;            // the name that users know
-  std::span<const FlagDefault> train;  // defaults of training that differ from TF-Slim's
-  std::span<const FlagDefault> eval;   // defaults of evaluation that differ from TF-Slim's
-  std::string_view argparse_flags;     // flags that argparse read there; separated by blanks
-  std::string_view required = "";      // a flag that has no default there
-  std::string_view differences;        // where this program intentionally behaves differently
+  std::string_view program;                     // the name that users know
+  std::span<const FlagDefault> train;           // defaults of training that differ from TF-Slim's
+  std::span<const FlagDefault> eval;            // defaults of evaluation that differ from TF-Slim's
+  std::span<const FlagDefault> exporting = {};  // defaults of export that differ
+  std::string_view argparse_flags;  // flags that argparse read there; separated by blanks
+  std::string_view required = "";   // a flag that has no default there
+  std::string_view differences;     // where this program intentionally behaves differently
 };
 
 // Returns the recipe of this name. Throws UsageError that lists the names if there is none.
@@ -37,9 +38,9 @@ const Recipe& FindRecipe(std::string_view name);
 void AddRecipeFlags(CommandLine& line, std::string& recipe);
 
 // Parses the arguments as line.Parse() does, with the same result. Then sets the recipe's defaults
-// (`defaults`: &Recipe::train or &Recipe::eval) of flags that were not given; defaults of flags
-// that the command lacks are skipped. `recipe`: the variable that AddRecipeFlags() was given.
-// Throws UsageError if a flag that the recipe requires is missing.
+// (`defaults`: &Recipe::train, &Recipe::eval or &Recipe::exporting) of flags that were not given;
+// defaults of flags that the command lacks are skipped. `recipe`: the variable that
+// AddRecipeFlags() was given. Throws UsageError if a flag that the recipe requires is missing.
 bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,
                      const std::string& recipe, std::span<const FlagDefault> Recipe::*defaults);
 

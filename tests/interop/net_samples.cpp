@@ -1,11 +1,12 @@
-// Runs nets, so that check_keras.py can compare the results with Keras. Images, and weights that
-// are not loaded, are computed by a formula.
+// Runs nets, so that check_keras.py and check_export.py can compare the results with those of other
+// programs. Images, and weights that are not loaded, are computed by a formula. An image size or a
+// number of classes of 0 is the net's own.
 //
-//   keras_nets write FOLDER NET IMAGE_SIZE CLASSES       writes a checkpoint, FOLDER/NET.h5
-//   keras_nets load FOLDER NET IMAGE_SIZE CLASSES FILE   loads weights from FILE, prints a report
+//   net_samples write FOLDER NET IMAGE_SIZE CLASSES       writes a checkpoint, FOLDER/NET.h5
+//   net_samples load FOLDER NET IMAGE_SIZE CLASSES FILE   loads weights from FILE, prints a report
 //
-// Both write the images (N,H,W,C) to FOLDER/NET.images and the probabilities (N,K) to
-// FOLDER/NET.probabilities, as raw fp32.
+// Both write the images (N,H,W,C) to FOLDER/NET.images, the logits (N,K) to FOLDER/NET.logits and
+// the probabilities (N,K) to FOLDER/NET.probabilities, as raw fp32.
 #include <fmt/format.h>
 
 #include <exception>
@@ -21,6 +22,7 @@
 #include "src/graph/plan/compiler.h"
 #include "src/graph/plan/executable.h"
 #include "src/graph/rewrites.h"
+#include "src/train/state/run_metadata.h"
 #include "src/train/state/state.h"
 #include "tests/golden/formula.h"
 
@@ -42,7 +44,8 @@ void WriteFloats(const std::string& path, const std::vector<float>& values) {
 class Net {
  public:
   explicit Net(const Request& request)
-      : model_(nets::BuildModel(nets::FindNet(request.net), {.batch_size = kBatch,
+      : net_(request.net),
+        model_(nets::BuildModel(nets::FindNet(request.net), {.batch_size = kBatch,
                                                              .image_size = request.image_size,
                                                              .num_classes = request.num_classes})),
         keras_(train::MakeKerasModel(*model_.graph, model_.logits, request.net)),
@@ -85,8 +88,16 @@ class Net {
 
   void WriteCheckpoint(const std::string& path) {
     io::Checkpoint checkpoint{.step = 1, .keras = keras_};
-    checkpoint.keras->training_config = train::MakeKerasTrainingConfig(
-        optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
+    const Shape images = model_.graph->shape(model_.graph->input("images"));
+    checkpoint.attributes = {
+        {train::kNet, net_},
+        {train::kImageSize, std::to_string(images[2])},
+        {train::kChannels, std::to_string(images[1])},
+        {train::kNumClasses, std::to_string(model_.graph->shape(model_.logits)[1])}};
+    if (keras_) {
+      checkpoint.keras->training_config = train::MakeKerasTrainingConfig(
+          optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
+    }
     for (size_t v = 0; v < store_->variables().size(); ++v) {
       const VariableSlice& variable = store_->variables()[v];
       std::vector<float> data(static_cast<size_t>(variable.tf_shape.size()));
@@ -104,12 +115,16 @@ class Net {
     const std::vector<float> pixels = golden::FormulaInput("input", images.size());
     std::copy(pixels.begin(), pixels.end(), images.as<float>());
     executable_->Run({});
-    const std::vector<double> found = executable_->Output(model_.predictions);
     WriteFloats(prefix + ".images", pixels);
-    WriteFloats(prefix + ".probabilities", {found.begin(), found.end()});
+    for (const auto& [ending, value] :
+         {std::pair(".logits", model_.logits), std::pair(".probabilities", model_.predictions)}) {
+      const std::vector<double> found = executable_->Output(value);
+      WriteFloats(prefix + ending, {found.begin(), found.end()});
+    }
   }
 
  private:
+  const std::string net_;
   nets::Model model_;
   const std::optional<io::KerasModel> keras_;
   std::unique_ptr<Backend> backend_;
@@ -135,7 +150,7 @@ int Run(const Request& request) {
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    fmt::print(stderr, "usage: keras_nets write|load FOLDER NET IMAGE_SIZE CLASSES [FILE]\n");
+    fmt::print(stderr, "usage: net_samples write|load FOLDER NET IMAGE_SIZE CLASSES [FILE]\n");
     return 64;
   }
   try {

@@ -1,0 +1,22 @@
+// Names of nodes that do not repeat.
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace carole::exporting {
+
+class UniqueNames {
+ public:
+  // Returns `name`, or NAME_1, NAME_2 and so on if it is taken. The result is taken from now on.
+  std::string Take(const std::string& name) {
+    std::string unique = name;
+    for (int n = 1; !taken_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
+    return unique;
+  }
+
+ private:
+  std::set<std::string> taken_;
+};
+
+}  // namespace carole::exporting
