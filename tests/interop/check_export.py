@@ -200,7 +200,7 @@ def check_external(exporter):
 
 
 def photo(height, width, channels):
-    """A picture with smooth areas and edges."""
+    """An image with smooth areas and edges."""
     y, x = np.mgrid[0:height, 0:width]
     layers = [127 + 90 * np.sin(x / (9 + 3 * c) + c) * np.cos(y / 17) + 30 * ((x // 20 + y // 20) % 2) for c in range(3)]
     return np.clip(np.stack(layers[:channels], -1), 0, 255).astype(np.uint8)

@@ -20,7 +20,7 @@ struct CheckpointNet {
 };
 
 // Fills what flags did not give from the checkpoint's metadata. Throws UsageError, with this tag,
-// if nothing says which net it is or the labels are shifted otherwise than in training.
+// if nothing says which net it is, or if --labels_offset differs from that of the training.
 void FillFromCheckpoint(std::string_view tag, const train::RunMetadata& metadata,
                         CheckpointNet& net);
 
