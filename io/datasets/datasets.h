@@ -110,6 +110,11 @@ std::vector<BuiltSplit> BuildSynthetic(const BuildOptions& options);
 // 32x32x3 PNGs.
 std::vector<BuiltSplit> BuildCifar10(const BuildOptions& options);
 
+// Builds TF-Slim's Visual Wake Words from COCO: raw_dir/annotations/instances_train2014.json with
+// raw_dir/train2014/*.jpg, and the same for val2014 (or 2017). One split may be missing. Writes
+// 100 + 10 shards.
+std::vector<BuiltSplit> BuildVisualWakeWords(const BuildOptions& options);
+
 inline constexpr SplitEntry kImagenetSplits[] = {{"train", 1281167, "train-*"},
                                                  {"validation", 50000, "validation-*"}};
 // These splits may have any number of images.
@@ -130,6 +135,7 @@ inline constexpr SplitEntry kVisualWakeWordsSplits[] = {{"train", 82783, "train.
 
 inline constexpr std::string_view kFlowersNames[] = {"daisy", "dandelion", "roses", "sunflowers",
                                                      "tulips"};
+inline constexpr std::string_view kVisualWakeWordsNames[] = {"background", "person"};
 inline constexpr std::string_view kCifar10Names[] = {
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
 // TF-Slim's list has the misspelling "size" for six.
@@ -171,9 +177,12 @@ inline constexpr DatasetEntry kDatasets[] = {
      .raw_pixels = {.image_size = 28, .without_format = true},
      .class_names = kFashionMnistNames,
      .build = BuildMnist},
-    // Built from COCO by TF-Slim's build_visualwakewords_data.py. The label says whether there is a
-    // person in the image.
-    {.name = "visualwakewords", .splits = kVisualWakeWordsSplits, .num_classes = 2},
+    // The label says whether there is a person in the image.
+    {.name = "visualwakewords",
+     .splits = kVisualWakeWordsSplits,
+     .num_classes = 2,
+     .class_names = kVisualWakeWordsNames,
+     .build = BuildVisualWakeWords},
     {.name = "folder", .splits = kFolderSplits, .build = BuildFolder},
     {.name = "synthetic", .splits = kFolderSplits, .first_label = 1, .build = BuildSynthetic},
 };

@@ -60,7 +60,7 @@ void AddPixelFlags(CommandLine& line, DataConfig& config) {
       .Between(-1'000'000, 1'000'000);
   line.Add("preprocessing_name", config.preprocessing_name,
            "Net whose preprocessing is used; empty: that of --model_name.");
-  line.Add("use_grayscale", config.use_grayscale,
+  line.Add("use_grayscale,input_grayscale", config.use_grayscale,
            "Feed the net one gray channel; colors are weighted as in TensorFlow, after their "
            "distortion.");
 }
