@@ -42,6 +42,7 @@ with open(os.environ["FAKE_NOTES"], "a") as file:
     file.write(json.dumps(note) + "\\n")
 if step == os.environ.get("FAKE_WAIT"):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    signal.alarm(300)  # if nobody stops it
     open(os.environ["FAKE_NOTES"] + ".waits", "w").close()
     signal.pause()
 for failure in os.environ.get("FAKE_FAIL", "").split():
@@ -287,6 +288,7 @@ class FailureTest(PackTest):
         self.engines("podman")
         process = subprocess.Popen(self.words(), env={**self.env, "FAKE_WAIT": "run"}, cwd=self.folder, stderr=subprocess.PIPE,
                                    stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
         wait_until(lambda: os.path.exists(self.notes_file + ".waits"), 120, lambda: "the test did not start")
         process.send_signal(signal.SIGTERM)
         output, log = process.communicate(timeout=120)
