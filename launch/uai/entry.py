@@ -9,6 +9,7 @@ import os
 import sys
 
 CAROLE = os.environ.get("CAROLE", "/usr/local/bin/carole")
+ENTRY_POINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entrypoint.sh")
 
 
 def name_user():
@@ -30,9 +31,16 @@ def work_dir_flag(arguments):
     return [f"--work_dir={folders[-1]}"] if folders else []
 
 
+def entry_point():
+    """Returns the program that becomes the user LOCAL_USER_ID and then runs a command, or nothing without LOCAL_USER_ID.
+    It changes nothing if it has run already. A platform that starts Python as the entry point has not run it."""
+    return [ENTRY_POINT] if os.environ.get("LOCAL_USER_ID") else []
+
+
 def run(*defaults):
     """Runs carole with these default flags. They come first, so the flags of the platform and the user win. Does not
     return."""
     name_user()
     arguments = sys.argv[1:]
-    os.execv(CAROLE, [CAROLE, "launch", *work_dir_flag(arguments), "--", "train", *defaults, *arguments])
+    words = [*entry_point(), CAROLE, "launch", *work_dir_flag(arguments), "--", "train", *defaults, *arguments]
+    os.execv(words[0], words)

@@ -3,13 +3,15 @@
 
     container_test.py CAROLE [options of unittest]
 
-Makes the platform's call on one host and on two, as a user that is not root. Also starts pods as mpi-operator would,
-with the commands in launch/kubernetes/mpijob.yaml.
+Makes the platform's call on one host and on two, as a user that is not root: that of the engine, or LOCAL_USER_ID.
+launch/uai/pack builds, tests and pushes an image. Also starts pods as mpi-operator would, with the commands in
+launch/kubernetes/mpijob.yaml.
 """
 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -72,17 +74,18 @@ class ContainerTest(unittest.TestCase):
         os.chown(path, user, user)
         return path
 
-    def call(self, example, data, *flags, program=None):
-        """Makes the platform's call in a container, expects success, and returns what it prints."""
+    def call(self, example, data, *flags, program=None, before=(), user=f"{USER}:{USER}", env=None):
+        """Makes the platform's call in a container, expects success, and returns what it prints. before: words before
+        the command."""
         words = self.containers.words(
-            example, ["/usr/bin/python", f"/data/{program or program_of(example)}", *CALL, *flags],
-            user=f"{USER}:{USER}", env=QUIET, volumes={data: "/data/data:ro", self.output_dir: "/data/output"})
+            example, [*before, "/usr/bin/python", f"/data/{program or program_of(example)}", *CALL, *flags],
+            user=user, env={**QUIET, **(env or {})}, volumes={data: "/data/data:ro", self.output_dir: "/data/output"})
         result = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stderr
 
     def expect_checkpoint(self, step, user=USER):
-        files = os.listdir(self.output_dir)
+        files = [name for name in os.listdir(self.output_dir) if not name.endswith(".log")]  # a shell writes the logs
         self.assertIn(f"model.ckpt-{step}.h5", files)
         self.assertTrue(any(name.startswith("events.out.tfevents") for name in files), files)
         owners = {os.stat(os.path.join(self.output_dir, name)).st_uid for name in files}
@@ -98,6 +101,35 @@ class ContainerTest(unittest.TestCase):
             log = self.call("mnist", self.mnist, "--num_gpus=0", f"--max_step={steps}", program=program)
             self.assertIn("mnist_keras_dist", log)
             self.expect_checkpoint(steps)
+
+    # buildah ignores the entry point of an image. The first call imitates other engines, the second a platform that
+    # ignores it too.
+    def test_local_user_id(self):
+        config = json.loads(self.containers.do("inspect", "--type", "image", "mnist"))["OCIv1"]["config"]
+        for steps, before in ((2, config["Entrypoint"]), (3, ())):
+            self.call("mnist", self.mnist, "--num_gpus=0", f"--max_step={steps}", user="0:0", before=before,
+                      env={"LOCAL_USER_ID": str(USER), "LOCAL_GROUP_ID": "0"})
+            self.expect_checkpoint(steps)
+
+    # The output belongs to the person who called pack, here with sudo. pack_test.py tests the push.
+    def test_pack(self):
+        programs, output = self.make_folder("bin"), os.path.join(self.folder, "output of pack")
+        with open(f"{programs}/buildah", "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nPATH=$REAL_PATH exec {shlex.join(self.containers.do_words())} "$@"\n')
+        os.chmod(f"{programs}/buildah", 0o755)
+        env = {"PATH": programs, "REAL_PATH": os.environ["PATH"], "BUILDAH_ISOLATION": "chroot", **QUIET,
+               "SUDO_UID": str(USER), "SUDO_GID": str(USER)}
+        words = [sys.executable, os.path.join(UAI, "pack"), f"--code_path={UAI}/mnist", "--mainfile_path=mnist.py",
+                 f"--test_data_path={self.mnist}", f"--test_output_path={output}", "--uhub_registry=team",
+                 "--uhub_imagename=digits", "--acc_type=cpu", "--train_params=--train_epochs=1",
+                 "--test_params=--max_number_of_steps=3", "--push=false"]
+        result = subprocess.run(words, env=env, cwd=self.folder, capture_output=True, text=True, timeout=400, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("CMD Used for deploying: /data/mnist.py --train_epochs=1\n", result.stdout)
+        self.output_dir = output
+        self.expect_checkpoint(3)
+        modes = self.containers.words("digits:uaitrain", ["stat", "-c", "%a", "/data"])
+        self.assertEqual(subprocess.run(modes, capture_output=True, text=True, check=True).stdout, "777\n")
 
     # --num_gpus is the number of ranks. One host needs neither ssh nor a user name.
     def test_resnet_tf1_with_two_ranks(self):
@@ -126,6 +158,13 @@ class ContainerTest(unittest.TestCase):
     # The call is the same in each container. The user is in group 0, so the entry program can add its name, which ssh
     # needs.
     def test_distributed_resnet_tf2(self):
+        self.run_distributed(f"{USER}:0", {})
+
+    # The entry program becomes a user with a name.
+    def test_distributed_with_local_user_id(self):
+        self.run_distributed("0:0", {"LOCAL_USER_ID": str(USER)})
+
+    def run_distributed(self, user, env):
         with Hosts(2) as hosts:
             cluster = {"master": [f"{hosts.address(0)}:2222"], "worker": [f"{hosts.address(1)}:2222"],
                        "ps": [f"{hosts.address(1)}:2223"]}
@@ -138,7 +177,7 @@ class ContainerTest(unittest.TestCase):
                                    "/usr/bin/python", "/data/imagenet_main.py", *CALL, "--num_gpus=1",
                                    "--train-batch-size=2", "--resnet_size=18", "--max_step=1",
                                    "--epochs_per_eval=0"],
-                    user=f"{USER}:0", env={**QUIET, "TF_CONFIG": json.dumps(config)},
+                    user=user, env={**QUIET, **env, "TF_CONFIG": json.dumps(config)},
                     volumes={self.imagenet: "/data/data:ro", self.output_dir: "/data/output"})
                 processes[kind] = hosts.start(host, words, f"{kind}.log")
 

@@ -23,9 +23,9 @@ DEFAULTS = {
 }
 
 
-def arguments_of_carole(program, *flags):
+def arguments_of_carole(program, *flags, env=None):
     """Returns the arguments that carole gets, as a list."""
-    env = {**os.environ, "PYTHONPATH": UAI, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": UAI, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
     # The program runs unchanged up to the point where carole would replace it.
     source = "import entry, os, runpy, sys; sys.argv = sys.argv[1:]; entry.name_user = lambda: None; " \
              "os.execv = lambda path, words: print('\\n'.join(words[1:])) or sys.exit(0); runpy.run_path(sys.argv[0])"
@@ -48,6 +48,12 @@ class EntryTest(unittest.TestCase):
 
     def test_no_output_folder(self):
         self.assertEqual(arguments_of_carole("mnist/mnist.py"), ["launch", "--", "train", "--recipe=mnist"])
+
+    # A platform that starts Python as the entry point ignores that of the image.
+    def test_user_of_the_caller(self):
+        self.assertEqual(arguments_of_carole("mnist/mnist.py", env={"LOCAL_USER_ID": "1000"}),
+                         ["/usr/local/bin/carole", "launch", "--", "train", "--recipe=mnist"])
+        self.assertTrue(os.access(os.path.join(UAI, "entrypoint.sh"), os.X_OK))
 
 
 if __name__ == "__main__":

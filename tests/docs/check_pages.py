@@ -28,6 +28,9 @@ FOREIGN = {
     "Slurm": "batch dependency export gpu-bind gpus-per-node kill-on-bad-exit mpi ntasks-per-node open-mode signal",
     "CMake": "build component fresh install preset prefix target test-dir",
     "containers": "build-arg shm-size user",
+    "launch/uai/pack": "acc_type ai_arch_v base_image code_path engine internal_uhub mainfile_path os private_key project_id public_key push "
+                       "python_version region test_data_path test_output_path test_params train_params uhub_host uhub_imagename "
+                       "uhub_password uhub_password_file uhub_registry uhub_username zone",
     "PyTorch": "nnodes nproc_per_node rdzv_endpoint",
     "tests/bench": "beside link nets photos rounds turns",
     "others": "all arrows logdir minutes preserve-status sections",

@@ -44,19 +44,20 @@ class Containers:
 
     def __exit__(self, *_):
         for words in (["rm", "--all"], ["rmi", "--all", "--force"]):
-            subprocess.run(self._buildah(*words), capture_output=True, check=False)
+            subprocess.run(self.do_words(*words), capture_output=True, check=False)
         subprocess.run(["umount", self.file(f"store/{self.driver}")], capture_output=True, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def file(self, name):
         return os.path.join(self.folder, name)
 
-    def _buildah(self, *words):
+    def do_words(self, *words):
+        """Returns the command line of do()."""
         return ["buildah", "--root", self.file("store"), "--runroot", self.file("run"), "--storage-driver",
                 self.driver, *words]
 
     def do(self, *words):
-        return run(*self._buildah(*words))
+        return run(*self.do_words(*words))
 
     def _make_base(self):
         """Makes the base image. It uses the package sources and apt settings of this machine."""
@@ -91,4 +92,4 @@ class Containers:
             words += ["-v", f"{outside}:{inside}"]
         for variable, value in (env or {}).items():
             words += ["-e", f"{variable}={value}"]
-        return [*wrap, *self._buildah(*words, name, *command)]
+        return [*wrap, *self.do_words(*words, name, *command)]
