@@ -11,10 +11,10 @@
 #include <optional>
 
 #include "io/archives/tar.h"
-#include "io/datasets/bounding_boxes.h"
 #include "io/datasets/build.h"
 #include "io/datasets/class_folders.h"
 #include "io/datasets/image_example.h"
+#include "io/datasets/imagenet/bounding_boxes.h"
 #include "io/datasets/imagenet/imagenet_lists.h"
 #include "io/datasets/python_random.h"
 #include "io/records/shard_writer.h"

@@ -1,6 +1,6 @@
 // Fuzzes XML and the bounding boxes in it.
 #include "io/archives/xml.h"
-#include "io/datasets/bounding_boxes.h"
+#include "io/datasets/imagenet/bounding_boxes.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,4 +1,4 @@
-#include "io/datasets/bounding_boxes.h"
+#include "io/datasets/imagenet/bounding_boxes.h"
 
 #include "io/datasets/imagenet/imagenet_lists.h"
 #include "tests/io/archives/tar_bytes.h"
