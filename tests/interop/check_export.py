@@ -199,6 +199,53 @@ def check_external(exporter):
     assert np.abs(got - logits).max() < TOLERANCE * np.abs(logits).max()
 
 
+def check_metadata(exporter):
+    checkpoint, _, _ = exporter.sample("lenet", 0, 10)
+    model = onnx.load(exporter.export(checkpoint, "onnx"))
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(metadata["class_names"]) == [f'class "{k}" \\ \u00e9' for k in range(10)], metadata
+    assert (metadata["net"], metadata["step"], metadata["preprocessing"], metadata["image_size"]) == ("lenet", "1", "lenet", "28")
+    assert len(metadata["weights_digest"]) == 8
+    with safetensors.safe_open(exporter.export(checkpoint, "safetensors"), "numpy") as file:
+        assert file.metadata()["class_names"] == metadata["class_names"]
+
+
+def check_full_disk(exporter):
+    """A disk that gets full in the middle: an error, no file, and the old file stays."""
+    checkpoint, _, _ = exporter.sample("lenet", 0, 10)  # 13 MB
+    folder = f"{exporter.folder}/small"
+    os.mkdir(folder)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]).returncode != 0:
+        print("skipped: cannot mount a small disk; needs root")
+        return
+    try:
+        for form, name in (("onnx", "net"), ("graphdef", "net"), ("safetensors", "net"), ("saved_model", "folder")):
+            flags = ["--freeze"] if form == "graphdef" else []
+            with open(f"{folder}/net", "w") as file:
+                file.write("old")
+            text = exporter.run("export", f"--checkpoint_path={checkpoint}", f"--format={form}",
+                                f"--output={folder}/{name}", *flags, code=74)
+            assert "No space left" in text, text
+            left = [f"{path}/{file}" for path, _, files in os.walk(folder) for file in files]
+            assert left == [f"{folder}/net"] and open(left[0]).read() == "old", left
+    finally:
+        subprocess.run(["umount", folder], check=True)
+        os.rmdir(folder)
+
+
+def check_large(exporter):
+    """vgg_416 has 2.3 GB: TensorFlow's files are refused, ONNX gets a second file."""
+    checkpoint, images, logits = exporter.sample("vgg_416", 0, 0)
+    for form, *flags in (("graphdef", "--freeze"), ("saved_model",)):
+        text = exporter.export(checkpoint, form, *flags, code=64)
+        assert "too large for one file of TensorFlow" in text, text
+    path = exporter.export(checkpoint, "onnx")
+    got = run_onnx(path, input=np.ascontiguousarray(images.transpose(0, 3, 1, 2)))[0]
+    error = np.abs(got - logits).max() / np.abs(logits).max()
+    print(f"{'vgg_416':<34}{'onnx, two files':<16}{error:.1e}", flush=True)
+    assert error < TOLERANCE, error
+
+
 def photo(height, width, channels):
     """An image with smooth areas and edges."""
     y, x = np.mgrid[0:height, 0:width]
@@ -276,11 +323,13 @@ def main():
         elif nets:
             chosen = [(net, 0, 10) for net in nets]
         else:
-            for check in (check_errors, check_recipe, check_text, check_safetensors, check_external, check_freeze_graph,
+            for check in (check_errors, check_metadata, check_full_disk, check_recipe, check_text, check_safetensors, check_external, check_freeze_graph,
                           check_preprocessing):
                 print(check.__name__, flush=True)
                 check(exporter)
             chosen = NETS
+        if nets == ["--all"]:
+            check_large(exporter)
         for net, size, classes in chosen:
             check_net(exporter, net, size, classes, table)
     print(f"{len(table)} results; the largest difference is {max(row[2] for row in table):.1e} of the largest logit")

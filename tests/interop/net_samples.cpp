@@ -94,6 +94,10 @@ class Net {
         {train::kImageSize, std::to_string(images[2])},
         {train::kChannels, std::to_string(images[1])},
         {train::kNumClasses, std::to_string(model_.graph->shape(model_.logits)[1])}};
+    std::string names;
+    for (int64_t k = 0; k < model_.graph->shape(model_.logits)[1]; ++k)
+      names += fmt::format("class \"{}\" \\ \u00e9\n", k);
+    checkpoint.attributes[train::kClassNames] = names;
     if (keras_) {
       checkpoint.keras->training_config = train::MakeKerasTrainingConfig(
           optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
