@@ -14,7 +14,7 @@ class NetBuilder;
 
 // The function that builds a net on images (N,C,H,W). Its variables and end points have the names
 // and the order of the program that the net comes from: TF-Slim, TensorFlow's official models or
-// Keras. So checkpoints of that program can be read.
+// Keras, whose checkpoints can be read; or torchvision.
 using BuildNet = NetOutput(NetBuilder& b, ValueId images);
 
 BuildNet LeNet, CifarNet, AlexNetV2, OverFeat;
@@ -22,6 +22,7 @@ BuildNet VggA, Vgg16, Vgg19, Vgg416;
 BuildNet InceptionV1, InceptionV2, InceptionV3, InceptionV4, InceptionResnetV2;
 BuildNet ResnetV1_50, ResnetV1_101, ResnetV1_152, ResnetV1_200;
 BuildNet ResnetV2_50, ResnetV2_101, ResnetV2_152, ResnetV2_200;
+BuildNet Resnet50;
 BuildNet ImagenetResnetV2_18, ImagenetResnetV2_34, ImagenetResnetV2_50;
 BuildNet ImagenetResnetV2_101, ImagenetResnetV2_152, ImagenetResnetV2_200;
 BuildNet MnistKeras, MnistKerasDist;
@@ -91,6 +92,8 @@ inline constexpr NetEntry kNets[] = {
      .num_parameters = 60'236'904, .preprocessing = "vgg"},
     {.name = "resnet_v2_200", .build = ResnetV2_200, .image_size = 224,
      .num_parameters = 64'726'120, .preprocessing = "vgg"},
+    {.name = "resnet50", .build = Resnet50, .image_size = 224, .num_parameters = 25'557'032,
+     .preprocessing = "vgg"},
     {.name = "imagenet_resnet_v2_18", .build = ImagenetResnetV2_18, .image_size = 224,
      .num_classes = 1001, .num_parameters = 11'692'329, .preprocessing = "imagenet_resnet"},
     {.name = "imagenet_resnet_v2_34", .build = ImagenetResnetV2_34, .image_size = 224,

@@ -18,14 +18,15 @@
 
 namespace carole::nets {
 
-// The moving statistics are updated as moving = decay * moving + (1 - decay) * batch. epsilon is
-// raised to at least 1.001e-5, as TensorFlow's fused kernel does, so that results are the same.
+// The moving statistics are updated as moving = decay * moving + (1 - decay) * batch.
 // ModelOptions::batch_norm_decay wins over decay.
 struct BatchNormOptions {
   double decay = 0.999;
   double epsilon = 0.001;
   bool gamma = false;  // whether there is a factor; if not, it is 1
   bool l2 = false;     // L2 regularization of gamma and beta
+  // Whether epsilon is at least 1.001e-5, as in TensorFlow's fused kernel.
+  bool raise_epsilon = true;
 };
 
 enum class Activation : uint8_t { kNone, kRelu, kRelu6, kHardSwish, kHardSigmoid };

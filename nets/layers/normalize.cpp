@@ -53,10 +53,11 @@ ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNo
   in.beta = AddWeight(b, ChannelVariable("beta", channels, 0), options.l2);
   in.moving_mean = AddStatistic(b, ChannelVariable("moving_mean", channels, 0));
   in.moving_variance = AddStatistic(b, ChannelVariable("moving_variance", channels, 1));
-  const ValueId y = ops::BatchNorm(b.graph(), in,
-                                   {.epsilon = std::max(options.epsilon, kMinEpsilon),
-                                    .decay = b.BatchNormDecay(options.decay),
-                                    .training = b.is_training()});
+  const ValueId y = ops::BatchNorm(
+      b.graph(), in,
+      {.epsilon = options.raise_epsilon ? std::max(options.epsilon, kMinEpsilon) : options.epsilon,
+       .decay = b.BatchNormDecay(options.decay),
+       .training = b.is_training()});
   return Activate(b, y, activation);
 }
 

@@ -8,6 +8,7 @@
 #include "nets/summary.h"
 #include "src/backend/ops/batch_norm.h"
 #include "tests/golden/check_net.h"
+#include "tests/golden/pytorch.h"
 #include "tests/golden/session.h"
 
 namespace carole::golden {
@@ -73,7 +74,7 @@ class NetCheck {
     nets::ModelOptions options = options_;
     options.keep_end_points = true;
     nets::Model model = Build(options);
-    const auto values = FormulaVariables(*model.graph, golden_["kernel_scale"]);
+    const auto values = FormulaVariables(*model.graph, golden_);
     Session session(std::move(model), false, backend_, values);
     session.Run(labels_);
     const json& want = golden_["eval"];
@@ -96,7 +97,7 @@ class NetCheck {
       nets::Model model = Build(options);
       if (model.aux_logits != kNone) model.graph->MarkOutput(model.aux_logits);
       report_.set_parameters(nets::CountParameters(*model.graph).trainable);
-      const auto values = FormulaVariables(*model.graph, golden_["kernel_scale"]);
+      const auto values = FormulaVariables(*model.graph, golden_);
       Session session(std::move(model), true, backend_, values);
       session.Run(labels_, scale);
       if (scale <= 1 || IsFinite(session)) return CheckTrained(session, values);
@@ -167,11 +168,12 @@ class NetCheck {
 
   // Whether the f64 values come from TensorFlow's unfused batch norm. This is so for most files,
   // because TensorFlow's fused kernel does not support double. The unfused one does not raise
-  // epsilon, and it uses the biased variance. Some files were made with the rules of the fused
-  // kernel in double, and say so.
+  // epsilon, and it uses the biased variance. PyTorch has one batch norm. Some files were made with
+  // the rules of the fused kernel in double, and say so.
   bool UsesUnfusedBatchNorm() const {
     const std::string reference = golden_["reference"];
-    return !report_.is_fp32() && reference.find("batch norm as TensorFlow 1.4") == reference.npos;
+    return !report_.is_fp32() && !IsPyTorch(golden_) &&
+           reference.find("batch norm as TensorFlow 1.4") == reference.npos;
   }
 
   nets::Model Build(const nets::ModelOptions& options) const {

@@ -3,6 +3,7 @@
 #include "nets/summary.h"
 #include "tests/golden/check_net.h"
 #include "tests/golden/formula.h"
+#include "tests/golden/pytorch.h"
 
 namespace carole::golden {
 namespace {
@@ -34,6 +35,11 @@ void CheckFormula(const Graph& graph, const json& golden) {
   ExpectFirst(FormulaInput("input", 5), input["first5"], "input");
   const std::string name = golden["formula_check"]["variable"];
   for (const Variable& v : graph.variables()) {
+    if (IsPyTorch(golden) && PyTorchName(v.name) == name) {
+      const auto values = PyTorchFormula(v.name, v.tf_shape, golden["kernel_scale"]);
+      return ExpectFirst(InPyTorchOrder(values, v.tf_shape), golden["formula_check"]["first5"],
+                         name);
+    }
     if (v.name != name) continue;
     ExpectFirst(FormulaVariable(v.name, v.tf_shape, golden["kernel_scale"]),
                 golden["formula_check"]["first5"], name);

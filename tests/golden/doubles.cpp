@@ -49,7 +49,7 @@ void RecordDoubles(const nets::NetEntry& net, const json& golden, const Backend&
                                              .dropout = false,
                                              .label_smoothing = golden["label_smoothing"],
                                              .compute = DType::kF64});
-  const auto values = FormulaVariables(*model.graph, golden["kernel_scale"]);
+  const auto values = FormulaVariables(*model.graph, golden);
   Session session(std::move(model), true, reference, values);
   session.Run(golden["labels"].get<std::vector<int32_t>>());
   const Graph& graph = session.graph();

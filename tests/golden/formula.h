@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,9 +29,9 @@ inline std::vector<float> FormulaInput(std::string_view name, int64_t count) {
 
 // Returns the values of a variable, in the order of its TensorFlow shape. The last part of the name
 // determines the distribution. Weights of layers are multiplied by kernel_scale.
-inline std::vector<float> FormulaVariable(std::string_view name, const Shape& tf_shape,
+inline std::vector<float> FormulaVariable(const std::string& name, const Shape& tf_shape,
                                           double kernel_scale) {
-  const std::string_view last = name.substr(name.rfind('/') + 1);
+  const std::string last = name.substr(name.rfind('/') + 1);
   double factor = 0.1, scale = 1, offset = 0;
   bool absolute = false;
   if (last == "weights" || last == "pointwise_weights" || last == "kernel") {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/golden/check_net.h"
+#include "tests/golden/pytorch.h"
 #include "tests/support/precision_problem.h"
 #include "tests/support/test_data.h"
 #include "tests/support/walled_backend.h"
@@ -93,6 +94,7 @@ class GoldenTest : public ::testing::Test {
   void TestBody() override {
     std::ifstream stream(file_);
     nlohmann::json golden = nlohmann::json::parse(stream);
+    TranslatePyTorch(golden);
     const std::string name = golden.value("net", "");
     if (name.empty()) FAIL() << file_ << ": not a golden file: \"net\" is missing";
     const nets::NetEntry* net = nets::TryFindNet(name);

@@ -8,6 +8,7 @@
 #include "src/graph/precision.h"
 #include "src/graph/rewrites.h"
 #include "tests/golden/formula.h"
+#include "tests/golden/pytorch.h"
 #include "tests/support/elements.h"
 
 namespace carole::golden {
@@ -21,10 +22,12 @@ constexpr size_t kActivationBytes = size_t{4} << 30;
 
 }  // namespace
 
-std::vector<std::vector<float>> FormulaVariables(const Graph& graph, double kernel_scale) {
+std::vector<std::vector<float>> FormulaVariables(const Graph& graph, const nlohmann::json& golden) {
+  const auto formula = IsPyTorch(golden) ? PyTorchFormula : FormulaVariable;
+  const double kernel_scale = golden["kernel_scale"];
   std::vector<std::vector<float>> values;
   for (const auto& v : graph.variables()) {
-    values.push_back(FormulaVariable(v.name, v.tf_shape, kernel_scale));
+    values.push_back(formula(v.name, v.tf_shape, kernel_scale));
   }
   return values;
 }

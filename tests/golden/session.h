@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
@@ -10,8 +11,8 @@
 
 namespace carole::golden {
 
-// Returns the values of all variables, in the order of the graph.
-std::vector<std::vector<float>> FormulaVariables(const Graph& graph, double kernel_scale);
+// Returns the values of all variables for a golden file, in the order of the graph.
+std::vector<std::vector<float>> FormulaVariables(const Graph& graph, const nlohmann::json& golden);
 
 class Session {
  public:
