@@ -300,8 +300,12 @@ Hdf5File Hdf5File::Create(const std::string& path) {
   auto write_error = std::make_unique<int>(0);
   const Handle access = MakeFileAccess(H5F_LIBVER_V18, H5F_LIBVER_V18);
   Check(SetOutputDriver(access, *write_error), site, "create");
-  const hid_t id =
-      Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create");
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  if (id < 0 && *write_error != 0) {
+    H5Eclear2(H5E_DEFAULT);
+    ThrowDiskError("io.hdf5", path, "create", *write_error);
+  }
+  Check(id, site, "create");
   Hdf5File file(path, id, 0, HeapStrings::kRefuse);
   file.write_error_ = std::move(write_error);
   return file;

@@ -37,7 +37,9 @@ H5FD_t* Open(const char* name, unsigned, hid_t access, haddr_t) {
   file->descriptor = FileDescriptor(
       RetryIfInterrupted([&] { return open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }));
   file->error = static_cast<const OutputInfo*>(H5Pget_driver_info(access))->error;
-  return file->descriptor.is_open() ? file.release() : nullptr;
+  if (file->descriptor.is_open()) return file.release();
+  *file->error = errno;
+  return nullptr;
 }
 
 // Makes the content durable through the descriptor that wrote it, so that no error is missed.

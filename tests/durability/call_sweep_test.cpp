@@ -162,7 +162,7 @@ TEST_F(CallSweepTest, OfSaves) {
   Recorder baseline(root);
   ASSERT_EQ(RunTraced(words(root, kFirst, kLast), root, baseline).exit_code, 0);
   const std::vector<Case> all = AllCases(baseline.keys());
-  const std::vector<Case> cases = Choose(all, 300);
+  const std::vector<Case> cases = Choose(all, 120);
   Counts counts;
   for (const Case& c : cases) {
     SCOPED_TRACE(c.key + ": " + c.fault->name);
