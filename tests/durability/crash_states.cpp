@@ -250,8 +250,8 @@ class StateBuilder {
  public:
   StateBuilder(const Disk& disk, const CrashOptions& options) : disk_(disk), options_(options) {}
 
-  CrashState Build(const Choice& choice) const {
-    CrashState state{.choice = choice.text};
+  CrashState Build(const Choice& choice, size_t cut) const {
+    CrashState state{.cut = cut, .choice = choice.text};
     AddFolder(kRoot, "", choice, state);
     return state;
   }
@@ -271,7 +271,8 @@ class StateBuilder {
         state.folders.push_back(whole);
         AddFolder(child, whole, choice, state);
       } else {
-        state.files[whole] = options_.is_ignored(whole) ? ignored_ : ContentOf(child, choice);
+        state.files[whole] =
+            options_.is_ignored(whole, state.cut) ? ignored_ : ContentOf(child, choice);
       }
     }
   }
@@ -342,8 +343,7 @@ CrashCounts ForEachCrashState(const Tree& before, const std::vector<FileOp>& ops
     const Choices choices(disk.pending(), options, cut);
     for (const Choice& choice : choices.all()) {
       ++counts.candidates;
-      CrashState state = builder.Build(choice);
-      state.cut = cut;
+      const CrashState state = builder.Build(choice, cut);
       if (!seen.insert(HashOf(state, options.stage(cut))).second) continue;
       ++counts.distinct;
       visit(state);

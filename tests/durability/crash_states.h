@@ -38,8 +38,9 @@ struct CrashState {
 };
 
 struct CrashOptions {
-  // Whether readers ignore the content of a file. States that differ only there count once.
-  std::function<bool(const std::string& path)> is_ignored;
+  // Whether readers ignore the content of a file at a cut. States that differ only there count
+  // once; the file is empty in them.
+  std::function<bool(const std::string& path, size_t cut)> is_ignored;
   // What must have survived at a cut, as a number. States of different stages are visited
   // separately, even if they are equal.
   std::function<int(size_t cut)> stage = [](size_t) { return 0; };

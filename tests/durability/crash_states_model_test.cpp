@@ -24,7 +24,7 @@ class CrashStatesModelTest : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(recorder.unsupported(), IsEmpty());
     std::set<std::string> states;
-    CrashOptions options{.is_ignored = [](const std::string&) { return false; }};
+    CrashOptions options{.is_ignored = [](const std::string&, size_t) { return false; }};
     // Only states after the last operation count here.
     options.stage = [&](size_t cut) { return cut == recorder.ops().size() ? 1 : 0; };
     ForEachCrashState(recorder.before(), recorder.ops(), options, [&](const CrashState& state) {
