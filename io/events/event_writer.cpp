@@ -70,8 +70,8 @@ std::string MakePath(const std::string& folder) {
   static std::atomic<int> count{0};
   int64_t seconds = std::time(nullptr);
   std::error_code error;
-  for (const auto& file : std::filesystem::directory_iterator(folder, error))
-    seconds = std::max(seconds, SecondsIn(file.path().filename().string()) + 1);
+  for (const std::string& file : NamesIn(folder, error))
+    seconds = std::max(seconds, SecondsIn(file) + 1);
   const std::string name =
       fmt::format("{}{:010}.{}.{}.{}.v2", kPrefix, seconds, HostName(), getpid(), count++);
   return (std::filesystem::path(folder) / name).string();

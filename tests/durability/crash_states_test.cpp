@@ -261,6 +261,7 @@ class TrainingCrashTest : public CrashStatesTest {
 };
 
 using CrashStatesOfTrainingTest = TrainingCrashTest;
+using CrashStatesOfConversionTest = TrainingCrashTest;
 
 TEST_F(CrashStatesOfTrainingTest, KeepCheckpointsAndReports) {
   Trace(CaroleWords(TrainWords(root_, kSteps)));
@@ -351,7 +352,7 @@ size_t HashOfWeights(const std::string& path) {
 
 // Two conversions with the same target. Data and index of TensorFlow's format are two files, which
 // must never be paired old with new.
-TEST_F(TrainingCrashTest, ConversionsAreNeverMixed) {
+TEST_F(CrashStatesOfConversionTest, OldAndNewFilesAreNeverMixed) {
   RunToEnd(TrainWords(root_, 2));
   fs::create_directory(root_ + "/from");
   for (const int step : {1, 2})

@@ -155,6 +155,17 @@ FileDescriptor CreateNewFile(std::string_view tag, const std::function<std::stri
 
 void MakeFolder(std::string_view tag, const std::string& path) { MakeFolders(tag, path, path); }
 
+std::vector<std::string> NamesIn(const std::filesystem::path& folder, std::error_code& error) {
+  std::vector<std::string> names;
+  do {
+    names.clear();
+    std::filesystem::directory_iterator it(folder, error);
+    for (; !error && it != std::filesystem::directory_iterator(); it.increment(error))
+      names.push_back(it->path().filename().string());
+  } while (error == std::errc::interrupted);
+  return names;
+}
+
 int WriteAt(int file, std::string_view bytes, int64_t offset) {
   while (!bytes.empty()) {
     const ssize_t wrote =
@@ -219,22 +230,20 @@ std::string TemporaryNameOf(const std::filesystem::path& path) {
 void RemoveAbandonedTemporaryFiles(const std::filesystem::path& path) {
   const std::string start = fmt::format(".{}.{}-", path.filename().string(), HostName());
   std::error_code ignored;
-  for (const auto& file : std::filesystem::directory_iterator(FolderOf(path), ignored)) {
-    const std::string name = file.path().filename().string();
+  for (const std::string& name : NamesIn(FolderOf(path), ignored)) {
     if (!name.starts_with(start) || !name.ends_with(".tmp")) continue;
     const std::string_view rest = std::string_view(name).substr(start.size());
     const auto process = ParseNumber<pid_t>(rest.substr(0, rest.find('-')));
     if (process && *process > 0 && kill(*process, 0) != 0 && errno == ESRCH)
-      std::filesystem::remove(file.path(), ignored);
+      std::filesystem::remove(path.parent_path() / name, ignored);
   }
 }
 
 void RemoveTemporaryFiles(const std::filesystem::path& folder, const std::string& prefix) {
   std::error_code ignored;  // if the folder has a problem, the next write reports it
-  for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = file.path().filename().string();
+  for (const std::string& name : NamesIn(folder, ignored)) {
     if (name.starts_with("." + prefix) && name.ends_with(".tmp"))
-      std::filesystem::remove(file.path(), ignored);
+      std::filesystem::remove(folder / name, ignored);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "src/core/files/file_descriptor.h"
 
@@ -34,6 +36,10 @@ FileDescriptor CreateNewFile(std::string_view tag, const std::function<std::stri
 // Creates the folder and those above it, if they do not exist. The names of new folders are durable
 // when this returns. Throws DiskError.
 void MakeFolder(std::string_view tag, const std::string& path);
+
+// Returns the names of the files and folders in a folder. If it cannot be read to its end, sets
+// `error` and returns those that were read.
+std::vector<std::string> NamesIn(const std::filesystem::path& folder, std::error_code& error);
 
 // Writes all bytes at this offset, even if the system takes fewer at a time or a signal interrupts
 // it. Returns 0, or a value of errno.
