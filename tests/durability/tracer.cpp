@@ -120,7 +120,7 @@ const Rule* FindRule(uint64_t number) {
   return nullptr;
 }
 
-// Installs the filter in this process. Of mmap, it traces only writable shared mappings.
+// Installs the filter in this process. It traces mmap only if the mapping is shared and writable.
 bool InstallFilter() {
   constexpr auto kArg = [](int i) {
     return static_cast<uint32_t>(offsetof(seccomp_data, args) + sizeof(uint64_t) * i);
