@@ -262,7 +262,7 @@ void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path) {
   const std::string temporary = path + kTemporarySuffix;
   try {
     WriteFile(checkpoint, temporary);
-    CommitFile("io.checkpoint", temporary, path);
+    CommitSyncedFile("io.checkpoint", temporary, path);
   } catch (...) {
     unlink(temporary.c_str());
     throw;

@@ -1,8 +1,10 @@
 #include "io/checkpoint/checkpoint_folder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -33,15 +35,17 @@ std::optional<int64_t> StepOf(std::string_view name) {
 
 std::vector<std::string> FileNames(const std::string& folder) {
   std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator it(folder, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    names.push_back(it->path().filename().string());
-  }
+  std::vector<std::string> names = NamesIn(folder, error);
   if (error && error != std::errc::no_such_file_or_directory) {
     ThrowDiskError("io.checkpoint", folder, "list the folder", error.value());
   }
   return names;
+}
+
+// Deletes the file, if it exists. Returns 0, or a value of errno.
+int Delete(const std::string& path) {
+  const bool failed = RetryIfInterrupted([&] { return unlink(path.c_str()); }) != 0;
+  return failed && errno != ENOENT ? errno : 0;
 }
 
 }  // namespace
@@ -86,11 +90,8 @@ void RemoveTemporaries(const std::string& folder) {
   constexpr std::string_view kEnd = kTemporarySuffix;
   for (const std::string& name : FileNames(folder)) {
     if (!name.ends_with(kEnd) || !StepOf(name.substr(0, name.size() - kEnd.size()))) continue;
-    std::error_code error;
-    const fs::path path = fs::path(folder) / name;
-    if (!fs::remove(path, error) && error) {
-      ThrowDiskError("io.checkpoint", path.string(), "delete", error.value());
-    }
+    const std::string path = (fs::path(folder) / name).string();
+    if (const int error = Delete(path)) ThrowDiskError("io.checkpoint", path, "delete", error);
   }
 }
 
@@ -100,10 +101,8 @@ void PruneCheckpoints(const std::string& folder, int64_t step, int keep) {
   std::erase_if(files, [&](const CheckpointFile& file) { return file.step > step; });
   const size_t surplus = files.size() - std::min(files.size(), static_cast<size_t>(keep));
   for (const CheckpointFile& file : std::span(files).first(surplus)) {
-    std::error_code error;
-    if (!fs::remove(file.path, error) && error) {
-      LogWarning("io.checkpoint", "{}: cannot delete: {}", file.path, error.message());
-    }
+    if (const int error = Delete(file.path))
+      LogWarning("io.checkpoint", "{}", DescribeDiskError(file.path, "delete", error));
   }
 }
 

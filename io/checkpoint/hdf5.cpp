@@ -180,7 +180,8 @@ Handle MakeFileAccess(H5F_libver_t oldest, H5F_libver_t newest) {
 // Returns the size of the file. Throws DiskError if it cannot be read, DataError if it is not a
 // regular file.
 uint64_t SizeOfFile(const std::string& path) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileDescriptor file(
+      RetryIfInterrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   struct stat status {};
   if (!file.is_open() || fstat(file.get(), &status) != 0) {
     ThrowDiskError("io.hdf5", path, "open", errno);
@@ -293,13 +294,18 @@ bool IsHdf5(const std::string& path) {
 Hdf5File Hdf5File::Create(const std::string& path) {
   const Lock lock;
   const Site site{path, kWholeFile};
-  if (!FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)).is_open())
-    ThrowDiskError("io.hdf5", path, "create", errno);
+  const FileDescriptor probe(
+      RetryIfInterrupted([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666); }));
+  if (!probe.is_open()) ThrowDiskError("io.hdf5", path, "create", errno);
   auto write_error = std::make_unique<int>(0);
   const Handle access = MakeFileAccess(H5F_LIBVER_V18, H5F_LIBVER_V18);
   Check(SetOutputDriver(access, *write_error), site, "create");
-  const hid_t id =
-      Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create");
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  if (id < 0 && *write_error != 0) {
+    H5Eclear2(H5E_DEFAULT);
+    ThrowDiskError("io.hdf5", path, "create", *write_error);
+  }
+  Check(id, site, "create");
   Hdf5File file(path, id, 0, HeapStrings::kRefuse);
   file.write_error_ = std::move(write_error);
   return file;

@@ -42,7 +42,8 @@ class Hdf5File {
   Hdf5File& operator=(Hdf5File&& other) = delete;
   ~Hdf5File();  // a new file that was not closed is deleted
 
-  // Ends writing. Throws DiskError if any write failed; WriteFloats() may throw that earlier.
+  // Ends writing and makes the content durable. Throws DiskError if any write failed; WriteFloats()
+  // may throw that earlier.
   void Close();
 
   const std::string& path() const { return path_; }

@@ -34,13 +34,20 @@ const OutputFile& AsOutputFile(const H5FD_t* file) { return static_cast<const Ou
 
 H5FD_t* Open(const char* name, unsigned, hid_t access, haddr_t) {
   auto file = std::make_unique<OutputFile>();
-  file->descriptor = FileDescriptor(open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  file->descriptor = FileDescriptor(
+      RetryIfInterrupted([&] { return open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }));
   file->error = static_cast<const OutputInfo*>(H5Pget_driver_info(access))->error;
-  return file->descriptor.is_open() ? file.release() : nullptr;
+  if (file->descriptor.is_open()) return file.release();
+  *file->error = errno;
+  return nullptr;
 }
 
-herr_t Close(H5FD_t* file) {
-  delete &AsOutputFile(file);
+// Makes the content durable through the descriptor that wrote it, so that no error is missed.
+herr_t Close(H5FD_t* base) {
+  const std::unique_ptr<OutputFile> file(&AsOutputFile(base));
+  if (*file->error == 0 && RetryIfInterrupted([&] { return fsync(file->descriptor.get()); }) != 0 &&
+      errno != EINVAL)
+    *file->error = errno;
   return 0;
 }
 
@@ -76,16 +83,9 @@ herr_t Read(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, void
 herr_t Write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, const void* data) {
   OutputFile& file = AsOutputFile(base);
   file.end = std::max<haddr_t>(file.end, address + bytes);
-  const auto* from = static_cast<const char*>(data);
-  while (bytes > 0 && *file.error == 0) {
-    const ssize_t n = pwrite(file.descriptor.get(), from, bytes, static_cast<off_t>(address));
-    if (n < 0) {
-      if (errno != EINTR) *file.error = errno;
-      continue;
-    }
-    from += n;
-    address += static_cast<haddr_t>(n);
-    bytes -= static_cast<size_t>(n);
+  if (*file.error == 0) {
+    *file.error = WriteAt(file.descriptor.get(), {static_cast<const char*>(data), bytes},
+                          static_cast<int64_t>(address));
   }
   return 0;
 }
@@ -93,7 +93,8 @@ herr_t Write(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t bytes, con
 herr_t Truncate(H5FD_t* base, hid_t, hbool_t) {
   OutputFile& file = AsOutputFile(base);
   if (file.end == file.allocated) return 0;
-  const int status = ftruncate(file.descriptor.get(), static_cast<off_t>(file.allocated));
+  const int status = RetryIfInterrupted(
+      [&] { return ftruncate(file.descriptor.get(), static_cast<off_t>(file.allocated)); });
   if (status != 0 && *file.error == 0) *file.error = errno;
   file.end = file.allocated;
   return 0;

@@ -16,6 +16,7 @@
 #include "io/records/shard_name.h"
 #include "io/records/tfrecord.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
 #include "src/core/files/crc32c.h"
 #include "src/core/files/disk.h"
 #include "src/core/files/run_lock.h"
@@ -317,7 +318,7 @@ void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threa
   for (const fs::path& shard : report.shards) {
     const fs::path labels = shard.parent_path() / "labels.txt";
     if (!fs::exists(labels)) continue;
-    fs::copy_file(labels, folder / "labels.txt", fs::copy_options::overwrite_existing);
+    CopyFile(labels, folder / "labels.txt");
     break;
   }
 }

@@ -1,5 +1,6 @@
 #include "io/events/event_writer.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -69,8 +70,8 @@ std::string MakePath(const std::string& folder) {
   static std::atomic<int> count{0};
   int64_t seconds = std::time(nullptr);
   std::error_code error;
-  for (const auto& file : std::filesystem::directory_iterator(folder, error))
-    seconds = std::max(seconds, SecondsIn(file.path().filename().string()) + 1);
+  for (const std::string& file : NamesIn(folder, error))
+    seconds = std::max(seconds, SecondsIn(file) + 1);
   const std::string name =
       fmt::format("{}{:010}.{}.{}.{}.v2", kPrefix, seconds, HostName(), getpid(), count++);
   return (std::filesystem::path(folder) / name).string();
@@ -89,11 +90,16 @@ EventWriter::EventWriter(const std::string& folder, int64_t first_step)
   AppendRecord(pending_, event);
   if (first_step > 0) AppendSessionStart(first_step);
   WritePending();
+  const FileDescriptor directory(
+      RetryIfInterrupted([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (directory.is_open()) RetryIfInterrupted([&] { return fsync(directory.get()); });
 }
 
 EventWriter::~EventWriter() {
   try {
     Flush();
+    // Later runs add files, so this one must not be lost with them.
+    SyncFile(kTag, path_, file_.get());
   } catch (const std::exception& error) {
     LogError(kTag, "the last summaries were not written: {}", WithoutTag(error.what()));
   }
@@ -220,22 +226,15 @@ void EventWriter::Flush() {
 
 void EventWriter::WritePending() {
   last_flush_ = std::chrono::steady_clock::now();
-  size_t done = 0;
-  while (done < pending_.size()) {
-    const ssize_t n = pwrite(file_.get(), pending_.data() + done, pending_.size() - done,
-                             written_ + static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      error_ = errno;
-      // A partial record must be removed: a reader would wait for its end forever.
-      if (ftruncate(file_.get(), written_) != 0)
-        LogWarning(kTag, "{}: ends in a partial record, which cannot be removed", path_);
-      if (pending_.size() > kMaxUnwrittenBytes) pending_.clear();
-      return;
-    }
-    done += static_cast<size_t>(n);
+  if (const int error = WriteAt(file_.get(), pending_, written_)) {
+    error_ = error;
+    // A partial record must be removed: a reader would wait for its end forever.
+    if (RetryIfInterrupted([&] { return ftruncate(file_.get(), written_); }) != 0)
+      LogWarning(kTag, "{}: ends in a partial record, which cannot be removed", path_);
+    if (pending_.size() > kMaxUnwrittenBytes) pending_.clear();
+    return;
   }
-  written_ += static_cast<int64_t>(done);
+  written_ += static_cast<int64_t>(pending_.size());
   pending_.clear();
 }
 

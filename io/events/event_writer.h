@@ -37,7 +37,7 @@ class EventWriter {
   // Creates the file. If first_step > 0, TensorBoard discards what earlier files of the folder hold
   // from that step on, because the run repeats it. Throws DiskError if the file cannot be created.
   explicit EventWriter(const std::string& folder, int64_t first_step = 0);
-  ~EventWriter();  // flushes; an error is logged
+  ~EventWriter();  // flushes and makes the file durable; an error is logged
 
   void AddScalar(int64_t step, std::string_view tag, float value);
   void AddImage(int64_t step, std::string_view tag, const EventImage& image);

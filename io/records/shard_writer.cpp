@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <system_error>
 
 #include "io/records/shard_name.h"
 #include "io/records/tfrecord.h"
@@ -68,11 +69,12 @@ std::string DescriptionLine(const ShardPlan& plan) { return plan.build_descripti
 // training would read it together with ours.
 bool HasShards(const ShardPlan& plan) {
   if (plan.is_single_file || !fs::exists(plan.folder)) return fs::exists(ShardPath(plan, 0));
-  for (const auto& file : fs::directory_iterator(plan.folder)) {
-    const std::string name = file.path().filename().string();
-    if (name.starts_with(plan.stem) && name.find("-of-") != std::string::npos) return true;
-  }
-  return false;
+  std::error_code error;
+  const std::vector<std::string> names = NamesIn(plan.folder, error);
+  if (error) ThrowDiskError("io.build", plan.folder.string(), "list the folder", error.value());
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return name.starts_with(plan.stem) && name.find("-of-") != std::string::npos;
+  });
 }
 
 std::vector<int> MissingShards(const ShardPlan& plan) {

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <memory>
 
 #include "io/tensorflow/leveldb_table.h"
 #include "io/tensorflow/tf_checkpoint.h"
@@ -14,9 +16,8 @@
 namespace carole::io {
 namespace {
 
-// Writes the tensors one after the other. Returns the index entry of each.
-std::vector<TfBundleEntry> WriteData(const std::string& path, std::span<const TfTensor> tensors) {
-  const std::unique_ptr<Sink> file = CreateFile(path);
+// Appends the tensors one after the other. Returns the index entry of each.
+std::vector<TfBundleEntry> AppendData(Sink& file, std::span<const TfTensor> tensors) {
   std::vector<TfBundleEntry> entries;
   int64_t offset = 0;
   for (const TfTensor& tensor : tensors) {
@@ -30,10 +31,9 @@ std::vector<TfBundleEntry> WriteData(const std::string& path, std::span<const Tf
                        .offset = offset,
                        .size = bytes,
                        .crc = MaskedCrc32c(values)});
-    file->Append(values);
+    file.Append(values);
     offset += bytes;
   }
-  file->Commit();
   return entries;
 }
 
@@ -41,15 +41,15 @@ std::vector<TfBundleEntry> WriteData(const std::string& path, std::span<const Tf
 
 void WriteTfCheckpoint(const std::string& prefix, std::vector<TfTensor> tensors) {
   std::ranges::sort(tensors, {}, &TfTensor::name);
-  const std::vector<TfBundleEntry> entries = WriteData(prefix + ".data-00000-of-00001", tensors);
-  std::string index;
-  MemorySink sink(&index);
-  LeveldbTableWriter table(sink);
+  std::array<std::unique_ptr<Sink>, 2> files = {CreateFile(prefix + ".data-00000-of-00001"),
+                                                CreateFile(prefix + ".index")};
+  const std::vector<TfBundleEntry> entries = AppendData(*files[0], tensors);
+  LeveldbTableWriter table(*files[1]);
   table.Add("", SerializeBundleHeader({.num_shards = 1}));
   for (size_t i = 0; i < tensors.size(); ++i)
     table.Add(tensors[i].name, SerializeBundleEntry(entries[i]));
   table.Finish();
-  WriteWholeFile(prefix + ".index", index);
+  CommitTogether(files);
 
   const std::filesystem::path path(prefix);
   const std::string name = path.filename().string();

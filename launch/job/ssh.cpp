@@ -65,6 +65,7 @@
 #include "launch/cluster/message_text.h"
 #include "launch/job/process.h"
 #include "src/core/error.h"
+#include "src/core/files/disk.h"
 
 namespace carole::launch {
 namespace {
@@ -153,11 +154,12 @@ PrivateFolder::~PrivateFolder() {
 }
 
 void WritePrivateFile(const std::string& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) Fail(path, "created", kTemporary);
-  errno = ENOSPC;  // a short write does not set errno
-  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (close(file) != 0 || !written) Fail(path, "written", kTemporary);
+  const FileDescriptor file(RetryIfInterrupted([&] {
+    return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  }));
+  if (!file.is_open()) Fail(path, "created", kTemporary);
+  errno = WriteAt(file.get(), text, 0);
+  if (errno != 0) Fail(path, "written", kTemporary);
 }
 
 fs::path SharedKeyPath(const fs::path& work_dir) {
@@ -168,10 +170,7 @@ void MakeSharedKey(const fs::path& path) {
   if (fs::exists(path)) return;
   const fs::path folder = path.parent_path();
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw DiskError(fmt::format("[launch] {} {}: cannot be written: {}", Option("work_dir"),
-                                folder.string(), error.message()));
+  MakeFolder("launch", folder.string());
   fs::permissions(folder, fs::perms::owner_all, error);
   const std::string part = fmt::format("{}.{}.part", path.string(), getpid());
   fs::remove(part, error);  // left by a killed process with this id: ssh-keygen would ask whether
@@ -179,7 +178,7 @@ void MakeSharedKey(const fs::path& path) {
   RunAndCaptureOutput({FindProgram("ssh-keygen", kSshKeygenPackage), "-q", "-t", "ed25519", "-N",
                        "", "-C", "carole", "-f", part});
   fs::remove(part + ".pub", error);
-  fs::rename(part, path);  // tasks see the whole key or none
+  CommitFile("launch", part, path.string());  // tasks see the whole key or none
 }
 
 std::string InstallPrivateKey(const fs::path& path, bool is_mounted, const PrivateFolder& folder) {

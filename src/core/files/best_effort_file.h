@@ -14,8 +14,9 @@ namespace carole {
 std::string ReadFileOrEmpty(const std::filesystem::path& path);
 
 // Writes the bytes to a temporary file, path + suffix, and renames it to `path`. So readers see
-// either the old content or all of the new. Returns the error if that fails; the old content then
-// stays. If several processes write the same path at once, each must use its own `suffix`.
+// either the old content or all of the new, also after a loss of power. Returns the error if that
+// fails; the old content then stays. If several processes write the same path at once, each must
+// use its own `suffix`.
 std::error_code ReplaceFile(const std::filesystem::path& path, std::string_view bytes,
                             std::string_view suffix = ".part");
 

@@ -6,12 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
-#include "src/core/host_name.h"
 
 namespace carole {
 namespace {
@@ -23,7 +21,8 @@ class FileSource : public Source {
   explicit FileSource(const std::filesystem::path& path)
       : name_(path.string()),
         // O_NONBLOCK: opening a pipe must not wait for a writer.
-        file_(open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+        file_(RetryIfInterrupted(
+            [&] { return open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); })) {
     if (!file_.is_open()) ThrowDiskError(kTag, name_, "open", errno);
     struct stat info;
     if (fstat(file_.get(), &info) != 0) ThrowDiskError(kTag, name_, "read the size", errno);
@@ -68,8 +67,9 @@ class FileSink : public Sink {
  public:
   explicit FileSink(const std::filesystem::path& path) : path_(path) {
     RejectSpecialFile(kTag, path.string());
+    RemoveAbandonedTemporaryFiles(path);
     file_ = CreateNewFile(
-        kTag, [&] { return TemporaryName(path); }, temporary_);
+        kTag, [&] { return TemporaryNameOf(path); }, temporary_);
     buffer_.reserve(kBufferBytes);
   }
 
@@ -86,21 +86,22 @@ class FileSink : public Sink {
     }
   }
 
-  void Commit() override {
+  void Prepare() override {
     Flush();
-    CommitFile(kTag, temporary_, path_.string());
+    SyncFile(kTag, path_.string(), file_.get());
+    prepared_ = true;
+  }
+
+  void Commit() override {
+    if (!prepared_) Prepare();
+    CommitSyncedFile(kTag, temporary_, path_.string());
     committed_ = true;
   }
 
+  void RemoveOld() override { RemoveFileDurably(kTag, path_.string()); }
+
  private:
   static constexpr size_t kBufferBytes = size_t{1} << 20;
-
-  // Returns a name that no other process or thread on any host uses at the same time.
-  static std::string TemporaryName(const std::filesystem::path& path) {
-    static std::atomic<int> counter{0};
-    return path.parent_path() / fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(),
-                                            HostName(), getpid(), counter++);
-  }
 
   void Flush() {
     WriteOut(buffer_);
@@ -108,17 +109,17 @@ class FileSink : public Sink {
   }
 
   void WriteOut(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t wrote = write(file_.get(), bytes.data(), bytes.size());
-      if (wrote < 0 && errno != EINTR) ThrowDiskError(kTag, path_.string(), "write", errno);
-      if (wrote > 0) bytes.remove_prefix(static_cast<size_t>(wrote));
-    }
+    if (const int error = WriteAt(file_.get(), bytes, written_))
+      ThrowDiskError(kTag, path_.string(), "write", error);
+    written_ += static_cast<int64_t>(bytes.size());
   }
 
   std::filesystem::path path_;
   std::string temporary_;
   FileDescriptor file_;
   std::string buffer_;
+  int64_t written_ = 0;
+  bool prepared_ = false;
   bool committed_ = false;
 };
 
@@ -169,6 +170,12 @@ void CopyFile(const std::filesystem::path& from, const std::filesystem::path& to
 
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path) {
   return std::make_unique<FileSink>(path);
+}
+
+void CommitTogether(std::span<const std::unique_ptr<Sink>> files) {
+  for (const std::unique_ptr<Sink>& file : files) file->Prepare();
+  files.back()->RemoveOld();
+  for (const std::unique_ptr<Sink>& file : files) file->Commit();
 }
 
 }  // namespace carole

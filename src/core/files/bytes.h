@@ -80,10 +80,21 @@ class Sink {
   virtual ~Sink() = default;
   // Throws DiskError.
   virtual void Append(std::string_view bytes) = 0;
-  // Ends writing and makes the content durable and visible. A sink that is destroyed without
-  // Commit() leaves no file. Throws DiskError.
+  // Ends writing and makes the content durable, under a temporary name. Commit() does this too.
+  // Call it first if several files must be complete before one of them appears. Throws DiskError.
+  virtual void Prepare() {}
+  // Makes the content durable and visible. A sink that is destroyed without Commit() leaves no
+  // file. Throws DiskError.
   virtual void Commit() = 0;
+  // Removes an older file of the same name, durably. Throws DiskError.
+  virtual void RemoveOld() {}
 };
+
+// Commits files that belong together, such as data and their index. Readers open the last one
+// first; it is the index. After a crash, new files are never paired with an old index: either all
+// old files are there, or all new ones, or the index is missing. Throws DiskError. If not all
+// content could be written, the old files stay.
+void CommitTogether(std::span<const std::unique_ptr<Sink>> files);
 
 // Returns a sink that writes a file. It writes to a hidden temporary file in the same folder.
 // Commit() renames it to `path` (CommitFile() in disk.h). Throws DiskError if the temporary file

@@ -1,8 +1,9 @@
-// A file descriptor that closes itself.
+// A file descriptor that closes itself, and system calls that a signal may interrupt.
 #pragma once
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace carole {
@@ -27,5 +28,13 @@ class FileDescriptor {
  private:
   int fd_;
 };
+
+// Repeats a system call until no signal interrupts it (EINTR). Returns its result.
+template <typename Call>
+auto RetryIfInterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 }  // namespace carole

@@ -38,12 +38,9 @@ std::string LockPath(const std::string& folder) {
 }
 
 void WriteHolder(int file, const std::string& path, const std::string& holder) {
-  const std::string line = holder + "\n";
-  errno = ENOSPC;  // a short write does not set errno
-  if (ftruncate(file, 0) != 0 ||
-      pwrite(file, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
+  if (RetryIfInterrupted([&] { return ftruncate(file, 0); }) != 0)
     ThrowDiskError(kTag, path, "write", errno);
-  }
+  if (const int error = WriteAt(file, holder + "\n", 0)) ThrowDiskError(kTag, path, "write", error);
 }
 
 }  // namespace
@@ -54,7 +51,8 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
                           fmt::gmtime(std::time(nullptr)))) {
   constexpr std::chrono::milliseconds kPoll{200};
   const std::string path = LockPath(folder);
-  file_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  file_ = FileDescriptor(
+      RetryIfInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); }));
   if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
   for (bool told = false; flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
@@ -78,7 +76,8 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
 // Compares the content of the lock file, not its inode, because on some file systems the inode
 // number of a file changes.
 void RunLock::RequireHeld() const {
-  const FileDescriptor file(open(LockPath(folder_).c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(
+      RetryIfInterrupted([&] { return open(LockPath(folder_).c_str(), O_RDONLY | O_CLOEXEC); }));
   if (!file.is_open() && errno != ENOENT) ThrowDiskError(kTag, LockPath(folder_), "open", errno);
   if (file.is_open() && ReadHolder(file.get()) == holder_) return;
   throw ConfigError(fmt::format(
