@@ -111,6 +111,10 @@ class Communicator {
   virtual void AllGather(std::span<const std::byte> in, std::span<std::byte> out,
                          const Tag& tag) = 0;
 
+  // Sends `out` to the next rank, and receives `in` from the rank before: both have the same size
+  // on every rank. Rank 0 comes after the last one. The ranges must not overlap. Blocks.
+  virtual void Shift(std::span<const std::byte> out, std::span<std::byte> in, const Tag& tag) = 0;
+
   // Returns when every rank has called it.
   virtual void Barrier(const Tag& tag) = 0;
 

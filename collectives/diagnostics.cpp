@@ -34,6 +34,8 @@ std::string_view Name(Operation operation) {
       return "broadcast";
     case Operation::kAllGather:
       return "all_gather";
+    case Operation::kShift:
+      return "shift";
     case Operation::kBarrier:
       return "barrier";
     case Operation::kAllocate:

@@ -30,6 +30,7 @@ enum class Operation : uint8_t {
   kReduceScatter,
   kBroadcast,
   kAllGather,
+  kShift,
   kBarrier,
   kAllocate,
   kShutdown  // the communicator's destructor

@@ -150,6 +150,10 @@ void RingReduceScatter(CollectiveContext& context, const Members& members, std::
 void AllGatherBytes(CollectiveContext& context, std::span<const std::byte> in,
                     std::span<std::byte> out);
 
+// Sends `out` to the next rank and receives `in`, which is as long, from the rank before.
+void ShiftBytes(CollectiveContext& context, std::span<const std::byte> out,
+                std::span<std::byte> in);
+
 // Copies the root's bytes to all ranks.
 void BroadcastBytes(CollectiveContext& context, std::span<std::byte> data, int root);
 

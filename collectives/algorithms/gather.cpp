@@ -1,5 +1,5 @@
 // AllGather and Broadcast on two levels: messages among hosts, and the shared staging areas among
-// the ranks of a host.
+// the ranks of a host. Shift has one level.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -74,6 +74,20 @@ void AllGatherBytes(CollectiveContext& context, std::span<const std::byte> in,
     std::vector<std::byte*> pieces;
     for (int rank : ranks) pieces.push_back(out.data() + rank * in.size());
     ShareAmongLocalRanks(context, pieces, in.size());
+  }
+}
+
+// The ranks of a host exchange messages, too: each pair of neighbors has data of its own, so there
+// is nothing to share.
+void ShiftBytes(CollectiveContext& context, std::span<const std::byte> out,
+                std::span<std::byte> in) {
+  const Members ring = context.topology.AllRanks();
+  for (size_t begin = 0; begin < in.size(); begin += context.segment_bytes) {
+    const size_t length = std::min(context.segment_bytes, in.size() - begin);
+    std::array<Message, 2> messages = {
+        Receive(*context.transport, ring.left(), Channel::kData, in.subspan(begin, length)),
+        Send(*context.transport, ring.right(), Channel::kData, out.subspan(begin, length))};
+    Message::WaitAll(messages, *context.watchdog);
   }
 }
 

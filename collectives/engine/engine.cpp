@@ -129,6 +129,7 @@ class Engine final : public FullCommunicator {
   }
   void Broadcast(std::span<std::byte> data, int root, const Tag& tag) override;
   void AllGather(std::span<const std::byte> in, std::span<std::byte> out, const Tag& tag) override;
+  void Shift(std::span<const std::byte> out, std::span<std::byte> in, const Tag& tag) override;
   void Barrier(const Tag& tag) override {
     Run(MakeHeader(Operation::kBarrier, DType::kU8, 0, tag), [](const OperationHeader&) {});
   }
@@ -467,6 +468,16 @@ void Engine::AllGather(std::span<const std::byte> in, std::span<std::byte> out, 
   }
   Run(MakeHeader(Operation::kAllGather, DType::kU8, in.size(), tag),
       [&](const OperationHeader&) { AllGatherBytes(context_, in, out); });
+}
+
+void Engine::Shift(std::span<const std::byte> out, std::span<std::byte> in, const Tag& tag) {
+  CAROLE_CHECK_EQ(out.size(), in.size(), "bytes of shift's output");
+  if (size() == 1) {
+    std::ranges::copy(out, in.begin());
+    return;
+  }
+  Run(MakeHeader(Operation::kShift, DType::kU8, in.size(), tag),
+      [&](const OperationHeader&) { ShiftBytes(context_, out, in); });
 }
 
 std::unique_ptr<CommArena> Engine::AllocateArena(size_t bytes) {

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "io/pipeline/synthetic_batches.h"
+#include "launch/machine/cores.h"
 #include "nets/nets.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
@@ -237,6 +238,7 @@ int Run(const BenchFlags& flags, RankContext& context) {
   nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
   train::StepOptions options = flags.step;
   options.optimizer = "momentum";
+  options.processor = launch::CpuModelName();
   options.accumulation_steps = shape.micro_batches;
   SetMemory(flags.activation_memory, context, *model.graph, options);
   if (flags.profile) options.replay = false;  // a replayed graph has no times of single kernels

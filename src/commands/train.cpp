@@ -143,6 +143,7 @@ train::RunMetadata MakeRunMetadata(const TrainConfig& config, const TrainPlan& p
 DeviceOwned<train::TrainStep> MakeStep(const TrainConfig& config, nets::Model model,
                                        const RankContext& context) {
   train::StepOptions options = config.step;
+  options.processor = launch::CpuModelName();
   SetMemory(config.activation_memory, context, *model.graph, options);
   options.connect_devices = [&context] { context.ConnectDevices(); };
   return MakeDeviceOwned<train::TrainStep>(context, std::move(model.graph), context.backend(),

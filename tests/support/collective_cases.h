@@ -184,6 +184,11 @@ inline void CheckGatherAndBroadcast(Communicator& c) {
       const std::vector<std::byte> want(bytes, static_cast<std::byte>(root * 8));
       Require(data == want, "broadcast bytes");
     }
+    std::vector<std::byte> received(bytes);
+    c.Shift(mine, received, {.what = "shift"});
+    const int before = (c.rank() + c.size() - 1) % c.size();
+    const std::vector<std::byte> want(bytes, static_cast<std::byte>(before + 1));
+    Require(received == want, "shifted bytes");
   }
 }
 

@@ -44,8 +44,13 @@ void AddStepFlags(CommandLine& line, train::StepOptions& step, int64_t& shards) 
       "local_sgd_steps", step.local_sgd_steps,
       "Steps that each rank makes alone before weights are averaged (weights are also averaged "
       "before an evaluation or a requested stop); 0: ranks reduce gradients in every step.");
-  line.AddNonNegative("audit_every_n_steps", step.audit_every_n_steps,
-                      "Steps between comparisons of weights and slots across ranks; 0: never.");
+  line.AddNonNegative(
+      "audit_every_n_steps", step.audit_every_n_steps,
+      "Steps between comparisons of weights and slots across ranks; a minority gets "
+      "the values of the majority; 0: never.");
+  line.AddNonNegative("cross_check_every", step.cross_check_every,
+                      "Steps between checks of gradients: the next rank computes those of this "
+                      "rank again, and a third one decides if they differ; 0: never.");
   line.Add("cuda_graph", step.replay,
            "On GPUs, capture a step and its all-reduces as a CUDA graph and replay it.");
   line.AddChoice<bool>(

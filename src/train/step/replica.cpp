@@ -120,6 +120,17 @@ void Replica::MakeAverages(const Backend& backend, double decay) {
       backend);
 }
 
+std::vector<int> Replica::EqualStatistics(const StepOptions& options) const {
+  if (!options.average_statistics && !options.sync_batch_norm && !options.reproducible &&
+      options.local_sgd_steps == 0)
+    return frozen;
+  std::vector<int> all;
+  for (size_t v = 0; v < store->variables().size(); ++v) {
+    if (!store->variables()[v].trainable) all.push_back(static_cast<int>(v));
+  }
+  return all;
+}
+
 double Replica::FrozenLoss() {
   if (frozen_loss_) return *frozen_loss_;
   double squares = 0;

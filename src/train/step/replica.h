@@ -31,6 +31,10 @@ class Replica {
   // change, so it is computed once.
   double FrozenLoss();
 
+  // Returns the variables without a gradient, as indexes into the store, that are equal on all
+  // ranks: the running statistics only if ranks average them.
+  std::vector<int> EqualStatistics(const StepOptions& options) const;
+
   const std::unique_ptr<Graph> graph;
   const std::vector<int> frozen;  // frozen variables, as indexes into the store
   std::unique_ptr<Executable> executable;

@@ -10,7 +10,8 @@ size_t StepOptions::CountParameterArenas() const {
   const size_t slots = optim::FindOptimizer(optimizer).plan(optimizer_options).slots.size();
   // PairwiseSum keeps one partial sum per level of its tree.
   const int sums = std::bit_width(static_cast<uint64_t>(accumulation_steps - 1));
-  return 2 + slots + (moving_average_decay != 0 ? 1 : 0) + static_cast<size_t>(sums);
+  const size_t saved = cross_check_every > 0 ? 1 : 0;  // gradients, while others are computed
+  return 2 + slots + (moving_average_decay != 0 ? 1 : 0) + static_cast<size_t>(sums) + saved;
 }
 
 void StepOptions::Check() const {
@@ -27,6 +28,14 @@ void StepOptions::Check() const {
                       .option = "local_sgd_steps",
                       .got = Option("reduction") + " as well",
                       .want = "only one of them"});
+  }
+  if (cross_check_every > 0 && (sync_batch_norm || local_sgd_steps > 0)) {
+    throw UsageError(
+        {.tag = "train",
+         .option = "cross_check_every",
+         .got = Option("sync_batch_norm") + " or " + Option("local_sgd_steps") + " as well",
+         .want = "neither: a rank can compute the gradients of another one only from "
+                 "the same weights, and without the rows of other ranks"});
   }
 }
 

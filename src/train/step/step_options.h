@@ -38,8 +38,15 @@ struct StepOptions {
   // over ranks each time this many steps are done. 0: gradients are reduced in every step.
   int64_t local_sgd_steps = 0;
   LossScaleOptions loss_scale;
-  int64_t audit_every_n_steps = 0;  // check that replicas are equal (replica_audit.h); 0: never
-  bool replay = true;               // use CUDA graph replay if possible (step_replay.h)
+  // Compare the replicas of ranks, and repair a minority (src/train/integrity/replica_audit.h); 0:
+  // never.
+  int64_t audit_every_n_steps = 0;
+  // Let the next rank compute this rank's gradients again, and compare them
+  // (src/train/integrity/cross_check.h); 0: never.
+  int64_t cross_check_every = 0;
+  // The processor model. Ranks with the same model and number of threads compute the same bits.
+  std::string processor;
+  bool replay = true;  // use CUDA graph replay if possible (step_replay.h)
   // Prepares the communicator to reduce device memory. Collective. Needed by several ranks whose
   // backend has_own_memory().
   std::function<void()> connect_devices;

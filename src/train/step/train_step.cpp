@@ -15,6 +15,7 @@
 //           for each micro-batch: copy the inputs, enqueue forward and backward
 //             in the last backward: each final gradient completes its bucket (MarkReady), whose
 //             reduction over ranks starts at once
+//             every K steps, ranks check each other's gradients first (CrossCheckGradients)
 //           wait for each bucket; the optimizer inspects it for infinities and NaN
 //           decide: the optimizer also learns whether the losses are finite (UpdateDecision)
 //           update the weights if everything is finite (UpdateSums::is_finite, in device memory);
@@ -64,6 +65,8 @@
 // a second step.
 #include "src/train/step/train_step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -74,7 +77,6 @@
 #include "src/train/step/gradient_hook.h"
 #include "src/train/step/micro_batch.h"
 #include "src/train/step/phase.h"
-#include "src/train/step/replica_audit.h"
 
 namespace carole::train {
 namespace {
@@ -121,6 +123,14 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       guard_(*replica_.store, replica_.frozen),
       decision_(MakeUpdateDecision(options_, replica_, backend, communicator)),
       steps_in_flight_(decision_->is_on_device() ? 2 : 1),
+      audit_(communicator,
+             {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(),
+              &replica_.loss_scale},
+             replica_.EqualStatistics(options_), faults_),
+      cross_check_(MakeCrossCheck(
+          communicator, *replica_.store, faults_,
+          {.every_n_steps = options_.cross_check_every,
+           .processor = fmt::format("{}, {} threads", options_.processor, backend.threads())})),
       micro_batch_replay_(backend, communicator, communicator, options.sync_batch_norm),
       last_micro_batch_replay_(backend, communicator, communicator, true) {
   for (InFlightStep& step : steps_in_flight_) {
@@ -279,12 +289,17 @@ void TrainStep::EnqueueStep(InFlightStep& step) {
 
 // Enqueues the last micro-batch and all that follows it.
 void TrainStep::EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep& step) {
+  const bool is_checked = cross_check_ != nullptr && cross_check_->IsDue(step.input.step);
+  if (is_checked) CrossCheckGradients(micro_batch, step);
   reduction_->BeginReduction(step.input.step);
-  RunKernels(micro_batch, step.input, [&](int ready) {
+  const std::vector<int>& variables = replica_.store->ready_order();
+  const OnReady on_ready = [&](int ready) {
     decision_->OnGradient(step);
-    CallGradientHook(*replica_.store, replica_.store->ready_order()[ready], step.input.step);
+    if (!is_checked) CallGradientHook(*replica_.store, variables[ready], step.input.step);
     reduction_->MarkReady(ready);
-  });
+  };
+  if (!is_checked) RunKernels(micro_batch, step.input, on_ready);
+  for (size_t i = 0; is_checked && i < variables.size(); ++i) on_ready(static_cast<int>(i));
   decision_->EndMicroBatch();
   reduction_->EndBackward();
   decision_->EndBackward(step);
@@ -294,6 +309,35 @@ void TrainStep::EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep
   replica_.optimizer->Update();
   guard_.RestoreStatisticsUnless(&replica_.optimizer->sums()->is_finite);
   step.result.optimizer_ms += watch.Lap();
+}
+
+// Computes the gradients of a step's last micro-batch without reducing them.
+void TrainStep::ComputeLastMicroBatch(const io::Batch& micro_batch, const StepInput& input) {
+  RunKernels(micro_batch, input, [&](int ready) {
+    CallGradientHook(*replica_.store, replica_.store->ready_order()[ready], input.step);
+  });
+}
+
+// Computes the gradients of the last micro-batch, and lets other ranks check them before they are
+// reduced.
+void TrainStep::CrossCheckGradients(const io::Batch& micro_batch, InFlightStep& step) {
+  const auto recompute = [&](const CheckedBatch& checked) {
+    const RunContext context = ContextOf(checked.batch, step.input);
+    CopyBatch(checked.batch, checked.row_weight, *replica_.executable);
+    replica_.executable->UploadInputs(context);
+    replica_.executable->RunKernels(context);
+  };
+  const auto repeat = [&] {
+    guard_.RestoreStatistics();
+    RunMicroBatches(step, [&](const io::Batch& part, bool is_last) {
+      is_last ? ComputeLastMicroBatch(part, step.input) : RunKernels(part, step.input, {});
+    });
+    (void)step.losses->FinishLocal();
+  };
+  ComputeLastMicroBatch(micro_batch, step.input);
+  (void)step.losses->FinishLocal();  // the kernels of the check overwrite losses and logits
+  cross_check_->Run({.batch = micro_batch, .row_weight = RowWeight(step)}, step.input.step,
+                    {.repeat = repeat, .recompute = recompute});
 }
 
 void TrainStep::WaitForGradients(StepResult& result) {
@@ -365,7 +409,7 @@ void TrainStep::Apply(InFlightStep& step, const UpdateSums& sums) {
     replicas_differ_ = true;
     if (ReplicasAreEqualAfter(done)) AverageReplicas(done);
   }
-  if (AuditIsDue(done)) AuditReplicas(communicator_, replica(), replica_.frozen, done);
+  if (AuditIsDue(done) && audit_.Run(done)) weight_copies_may_be_stale_ = true;
 }
 
 // Undoes everything that the step has changed, and relaunches the step that was launched after it.

@@ -26,6 +26,9 @@
 
 #include "collectives/full_communicator.h"
 #include "io/pipeline/dataset.h"
+#include "src/train/integrity/cross_check.h"
+#include "src/train/integrity/rank_faults.h"
+#include "src/train/integrity/replica_audit.h"
 #include "src/train/reduction/gradient_reduction.h"
 #include "src/train/step/in_flight_step.h"
 #include "src/train/step/replica.h"
@@ -50,12 +53,13 @@ class TrainStep {
   TrainStep& operator=(const TrainStep&) = delete;
 
   // Launches a step. Collective. The memory of the batch must stay valid until End() of this step.
-  // Throws DataError if a label is out of range.
+  // Throws DataError if a label is out of range, and ReplicaError if a cross-check finds gradients
+  // that are wrong again and again.
   void Begin(const io::Batch& batch, const StepInput& input);
   // Waits for the oldest step in flight and returns its result. If that step is not applied, a step
   // that was launched after it has changed nothing either. End() then launches that step again,
   // with the step number and learning rate of the one that was not applied. Collective. Throws
-  // CommError if an audit finds that replicas differ.
+  // ReplicaError if an audit finds that replicas differ and cannot be repaired.
   StepResult End();
   // Begin() and End(). No other step may be in flight.
   StepResult Run(const io::Batch& batch, const StepInput& input);
@@ -103,6 +107,8 @@ class TrainStep {
   void DetectObservers(int64_t step);
   void Launch(InFlightStep& step, bool continues);
   void CopyInputs(const io::Batch& micro_batch, InFlightStep& step);
+  void ComputeLastMicroBatch(const io::Batch& micro_batch, const StepInput& input);
+  void CrossCheckGradients(const io::Batch& micro_batch, InFlightStep& step);
   void RunKernels(const io::Batch& micro_batch, const StepInput& input, const OnReady& on_ready);
   int64_t NumMicroBatches(const io::Batch& batch) const;
   void RunMicroBatches(InFlightStep& step, const MicroBatchFunction& run);
@@ -125,10 +131,13 @@ class TrainStep {
   std::vector<InFlightStep> steps_in_flight_;  // step n is in element n % size
   int64_t begun_ = 0, ended_ = 0;              // numbers of steps
   std::unique_ptr<GradientReduction> reduction_;
-  StepReplay micro_batch_replay_;       // of all micro-batches of a step but the last
-  StepReplay last_micro_batch_replay_;  // of the last micro-batch and the update
-  bool is_observed_ = false;            // the executable of some rank has observers
-  bool replicas_differ_ = false;        // in local SGD, since the last averaging
+  RankFaults faults_;
+  ReplicaAudit audit_;
+  std::unique_ptr<CrossCheck> cross_check_;  // null if it is off
+  StepReplay micro_batch_replay_;            // of all micro-batches of a step but the last
+  StepReplay last_micro_batch_replay_;       // of the last micro-batch and the update
+  bool is_observed_ = false;                 // the executable of some rank has observers
+  bool replicas_differ_ = false;             // in local SGD, since the last averaging
   // Someone other than the optimizer may have changed weights, so their 16-bit copies are old.
   bool weight_copies_may_be_stale_ = true;
 };

@@ -4,7 +4,8 @@
 
 #include <cmath>
 
-#include "src/train/step/replica_audit.h"
+#include "collectives/ranks/replica_check.h"
+#include "src/train/integrity/replica_audit.h"
 #include "tests/support/text_of.h"
 #include "tests/train/step/device_training.h"
 
@@ -153,22 +154,28 @@ TEST(DeviceRanks, OneRankMayHaveObservers) {
   });
 }
 
-// Uses the hash kernels of the CUDA backend.
-TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
+// Uses the hash kernels of the CUDA backend, and copies to and from its memory.
+TEST(DeviceRanks, AuditRepairsARankThatDiffers) {
   const auto connect = ConnectWalled(3);
   RunRanks(3, [&](FullCommunicator& c) {
     SmallStep step(c, {.optimizer = "momentum"},
                    {.backend = MakeEmulatedCuda, .connect_devices = connect, .batch_norm = true});
     VariableStore& store = step.store();
-    EXPECT_NO_THROW(AuditReplicas(c, step.replica(), {}, 1));
+    RankFaults faults;
+    ReplicaAudit audit(c, step.replica(), {}, faults);
+    EXPECT_FALSE(audit.Run(1));
+    const std::vector<double> before = AllWeights(store);
     std::vector<float> values(static_cast<size_t>(store.variables()[0].tf_shape.size()));
     store.Read(0, values);
     values.back() = std::nextafter(values.back(), 2.0F);
     if (c.rank() == 1) store.Write(0, values);
+    EXPECT_TRUE(audit.Run(2));
+    EXPECT_EQ(AllWeights(store), before);
+    if (c.rank() == 1) store.Write(0, values);
     EXPECT_THAT(
-        TextOf<CommError>([&] { AuditReplicas(c, step.replica(), {}, 2); }),
+        TextOf<collectives::ReplicaError>([&] { audit.Run(3); }),
         ::testing::AllOf(::testing::HasSubstr("[audit] " + store.variables()[0].name + ": "),
-                         ::testing::HasSubstr("rank 1")));
+                         ::testing::HasSubstr("rank 1 (")));
   });
 }
 

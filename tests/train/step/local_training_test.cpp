@@ -1,21 +1,15 @@
-// Tests Adasum and local SGD against plain loops over runs of one rank, the averaging before a
-// save, and the audit of replicas.
-#include <fmt/format.h>
+// Tests Adasum and local SGD against plain loops over runs of one rank, and the averaging before a
+// save.
 #include <gmock/gmock.h>
 
-#include <bit>
-
 #include "collectives/reducer/adasum.h"
-#include "src/core/error.h"
 #include "src/train/step/averaging.h"
-#include "src/train/step/replica_audit.h"
 #include "tests/train/rank_training.h"
 
 namespace carole::train {
 namespace {
 
 using carole::testing::AllWeights;
-using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
 using carole::testing::FullCommunicator;
 using carole::testing::LargestDifference;
@@ -25,9 +19,6 @@ using carole::testing::RunRanks;
 using carole::testing::SmallStep;
 using carole::testing::SmallStepOptions;
 using carole::testing::Train;
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::HasSubstr;
 
 constexpr double kRate = 0.05;
 const SmallStepOptions kWithNormInDouble{.batch_norm = true, .dtype = DType::kF64};
@@ -146,7 +137,6 @@ TEST(LocalSgdTest, AveragesReplicasBeforeASave) {
     before[c.rank()] = AllWeights(step.store());
     step.AverageReplicas(2);
     after[c.rank()] = AllWeights(step.store());
-    AuditReplicas(c, step.replica(), {}, 2);
   });
   EXPECT_GT(LargestDifference(before[0], before[1]), 1e-6);
   EXPECT_EQ(after[0], after[1]);
@@ -205,93 +195,6 @@ TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
     for (size_t i = 120; i < 144; ++i) expected[i] = got[i] = 0;  // running statistics
     EXPECT_LT(LargestDifference(expected, got), 1e-9);            // the learning rate is a float
   });
-}
-
-// Runs 12 steps with an audit every 4 steps. Before step 5, one bit flips in rank 1's memory.
-// Returns the errors of the ranks.
-std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(TrainStep&)>& which,
-                                     StepOptions options = {}) {
-  options.optimizer = "momentum";
-  options.audit_every_n_steps = 4;
-  return ErrorsOfRanks(num_ranks, [&](FullCommunicator& c) {
-    SmallStep step(c, options, {.batch_norm = true});
-    FormulaSource source({.rank = c.rank(), .size = c.size()});
-    for (int64_t s = 0; s < 12; ++s) {
-      if (s == 5 && c.rank() == 1) {
-        float& value = which(step);
-        value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ 1u << 20);
-      }
-      try {
-        step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ExitCode::kUnavailable);
-        throw;
-      }
-    }
-  });
-}
-
-float& LogitsWeight(TrainStep& step) {
-  VariableStore& store = step.store();
-  const int v = store.Find("net/logits/weights");
-  return store.weights<float>()[static_cast<size_t>(store.variables()[v].offset) + 7];
-}
-
-TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
-  EXPECT_THAT(ErrorsAfter(3, LogitsWeight),
-              Each(AllOf(HasSubstr("net/logits/weights: replicas differ at step 8: rank 1 ("),
-                         HasSubstr("as the 2 others"))));
-}
-
-// The gradients of frozen variables are not reduced, so the trained weights would stay equal. With
-// local SGD, an audit that falls due in between is postponed until the replicas are equal again.
-TEST(AuditTest, ChecksFrozenVariables) {
-  const auto frozen_weight = [](TrainStep& step) -> float& {
-    const VariableSlice& p = step.store().variables()[step.store().Find("net/logits/weights")];
-    EXPECT_FALSE(p.trainable);
-    return step.store().statistics<float>()[static_cast<size_t>(p.offset) + 7];
-  };
-  for (const auto& [local_sgd_steps, found] : {std::pair(0, 8), std::pair(5, 10)}) {
-    const std::string want =
-        fmt::format("net/logits/weights: replicas differ at step {}: rank 1 (", found);
-    EXPECT_THAT(ErrorsAfter(3, frozen_weight,
-                            {.trainable_scopes = {"net/conv"}, .local_sgd_steps = local_sgd_steps}),
-                Each(HasSubstr(want)));
-  }
-}
-
-TEST(AuditTest, ChecksMovingAverages) {
-  const auto shadow = [](TrainStep& step) -> float& {
-    return *reinterpret_cast<float*>(step.replica().moving_averages->shadow(0).data());
-  };
-  EXPECT_THAT(ErrorsAfter(3, shadow, {.moving_average_decay = 0.9}),
-              Each(HasSubstr("/ExponentialMovingAverage: replicas differ at step 8: rank 1 (")));
-}
-
-TEST(AuditTest, NamesBothOfTwoRanks) {
-  EXPECT_THAT(ErrorsAfter(2, LogitsWeight),
-              Each(AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("), HasSubstr("no majority"))));
-}
-
-TEST(AuditTest, ChecksSlotsAndNamesTheFirstVariableThatDiffers) {
-  RunRanks(3, [](FullCommunicator& c) {
-    SmallStep step(c, {.optimizer = "momentum"}, {.batch_norm = true});
-    AuditReplicas(c, step.replica(), {}, 1);
-    reinterpret_cast<float*>(step.optimizer().slot(0))[0] = static_cast<float>(c.rank() == 2);
-    try {
-      AuditReplicas(c, step.replica(), {}, 1);
-      ADD_FAILURE() << "the changed slot was not found";
-    } catch (const CommError& error) {
-      EXPECT_THAT(error.what(),
-                  AllOf(HasSubstr("/Momentum: replicas differ"), HasSubstr("rank 2 (")));
-    }
-  });
-}
-
-TEST(AuditTest, EqualReplicasPass) {
-  RankTraining t{.num_ranks = 3, .rows = 2, .steps = 8};
-  t.options.audit_every_n_steps = 2;
-  EXPECT_EQ(Train(t).losses.size(), 8u);
 }
 
 }  // namespace
