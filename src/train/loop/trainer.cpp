@@ -58,7 +58,6 @@
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/core/text/parse_number.h"
-#include "src/train/loop/epoch_report.h"
 #include "src/train/step/phase.h"
 
 namespace carole::train {
@@ -97,6 +96,7 @@ Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
       learning_rate_(learning_rate),
       make_source_(std::move(make_source)),
       options_(std::move(options)),
+      ledger_(communicator, options_.max_bad_records),
       stragglers_(communicator, diagnostics) {}
 
 Trainer::~Trainer() = default;
@@ -275,7 +275,7 @@ void Trainer::OpenSource() {
   const StragglerDetector::Pause pause(stragglers_);
   collectives::RunRankLocal(communicator_, "training data",
                             [this] { source_ = make_source_(state_); });
-  source_start_ = state_;
+  ledger_.Open(*source_, state_);
 }
 
 // Signals may also arrive before the first step, while weights are read.
@@ -352,11 +352,7 @@ void Trainer::BeginStep() {
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
-  if (options_.max_bad_records > 0) {
-    CountValidSamples(batch, step);
-  } else {
-    batch.all_skipped = CountsBefore(batch.epoch).skipped;
-  }
+  ledger_.BeginBatch(batch, step);
   step_.Begin(batch, {.step = step,
                       .seed = state_.seed,
                       .learning_rate = learning_rate_.At(step),
@@ -365,36 +361,6 @@ void Trainer::BeginStep() {
                           is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
                                           SecondsSince(last_save_) >= options_.save_interval_secs),
                       .input_ms = SecondsSince(start) * 1e3});
-}
-
-// Returns the records of this epoch that an earlier run consumed, before the source was made.
-io::EpochCounts Trainer::CountsBefore(int64_t epoch) const {
-  if (epoch != source_start_.epoch) return {};
-  io::EpochCounts counts{.skipped = source_start_.skipped};
-  counts.seen = source_start_.position - counts.num_skipped();
-  return counts;
-}
-
-// Sums the valid rows of all ranks: skipped records must not count in the mean loss. Throws
-// DataError if more records were skipped than max_bad_records.
-void Trainer::CountValidSamples(io::Batch& batch, int64_t step) {
-  struct Counts {
-    int64_t valid;  // of the batch
-    io::EpochCounts epoch;
-  };
-  const Counts mine{batch.valid, batch.counts};
-  io::EpochCounts all = CountsBefore(batch.epoch);
-  int64_t valid = 0;
-  batch.max_valid = 0;
-  for (const Counts& rank :
-       AllGather(communicator_, mine, {.what = "valid samples", .step = step})) {
-    valid += rank.valid;
-    batch.max_valid = std::max(batch.max_valid, rank.valid);
-    all.Add(rank.epoch);
-  }
-  batch.global_valid = std::max<int64_t>(1, valid);
-  batch.all_skipped = all.skipped;
-  RequireFewSkipped(all.num_skipped(), options_.max_bad_records);
 }
 
 // Retires one step. If a rank requests a save or a stop, retires all steps in flight.
@@ -416,12 +382,7 @@ StepResult Trainer::Step() {
 StepResult Trainer::EndStep() {
   last_rate_ = learning_rate_.At(state_.step);
   const StepResult result = step_.End();
-  const io::Batch& batch = result.batch;
-  state_.epoch = batch.next_epoch;
-  state_.position = batch.next_position;
-  const bool is_last_of_epoch = batch.next_epoch != batch.epoch;
-  state_.skipped = is_last_of_epoch ? io::SkippedRecords{} : batch.all_skipped;
-  if (is_last_of_epoch) ReportEpoch(batch, *source_, CountsBefore(batch.epoch), communicator_);
+  ledger_.EndBatch(result.batch, state_);
   const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
     HandleSkippedStep(result);

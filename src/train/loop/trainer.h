@@ -18,6 +18,7 @@
 #include "src/core/files/run_lock.h"
 #include "src/optim/lr_schedule.h"
 #include "src/train/evaluation/metrics.h"
+#include "src/train/loop/epoch_ledger.h"
 #include "src/train/loop/straggler.h"
 #include "src/train/loop/training_callback.h"
 #include "src/train/state/run_metadata.h"
@@ -113,8 +114,6 @@ class Trainer {
   ExitCode Finish();
   void LogNoStepTrained() const;
   bool CanLaunchAhead() const;
-  io::EpochCounts CountsBefore(int64_t epoch) const;
-  void CountValidSamples(io::Batch& batch, int64_t step);
   void BeginStep();
   StepResult EndStep();
   StepResult Step();
@@ -139,7 +138,7 @@ class Trainer {
   std::unique_ptr<io::CheckpointWriter> best_;
   double best_accuracy_ = -1;
   std::unique_ptr<io::BatchSource> source_;
-  RunState source_start_;  // the position at which source_ started
+  EpochLedger ledger_;
   StragglerDetector stragglers_;
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
