@@ -124,10 +124,12 @@ void Trainer::Start() {
     if (communicator_.rank() == 0) RestoreOrInitialize();
   });
   BroadcastState(communicator_, step_.replica(), state_);
+  ledger_.Share(state_);
   if (state_.step > 0) saved_step_ = state_.step;
   first_step_ = state_.step;
   last_save_ = Clock::now();
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainBegin(state_);
+  ReportLedger();
   communicator_.Barrier({.what = "start"});  // rank 0's callbacks may take longer
 }
 
@@ -142,11 +144,12 @@ void Trainer::RestoreOrInitialize() {
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     ResumeFrom(latest->checkpoint.attributes);
+    ledger_.Load(latest->checkpoint.attributes);
     if (options_.warm_start) {
       LogInfo("train", "Ignoring {} because a checkpoint already exists in {}",
               Option("checkpoint_path"), options_.train_dir);
     }
-    if (!is_ours) Write(*checkpoints_, options_.attributes);  // in case no step is left to do
+    if (!is_ours) Write(*checkpoints_, Attributes());  // in case no step is left to do
     return;
   }
   RequireEmptyBestFolder();
@@ -317,17 +320,22 @@ bool Trainer::Evaluate() {
 void Trainer::SaveBest(double accuracy) {
   checkpoints_->Wait();  // a folder best/ without checkpoints next to it would look like an old run
   best_accuracy_ = accuracy;
-  std::map<std::string, std::string> attributes = options_.attributes;
+  RunMetadata attributes = Attributes();
   attributes[kAccuracyAttribute] = fmt::format("{}", accuracy);  // reads back exactly
   Write(*best_, attributes);
   LogInfo("eval", "best accuracy so far: checkpoint kept in {}/{}", options_.train_dir,
           kBestFolder);
 }
 
+RunMetadata Trainer::Attributes() const {
+  RunMetadata attributes = options_.attributes;
+  if (!ledger_.history().empty()) attributes[kLedger] = ledger_.history().ToJson();
+  return attributes;
+}
+
 // Writes a snapshot of the replica. Another thread writes a copy, unless low_memory is set: then
 // this waits, and no copy is made if the weights are in host memory.
-void Trainer::Write(io::CheckpointWriter& writer,
-                    const std::map<std::string, std::string>& attributes) {
+void Trainer::Write(io::CheckpointWriter& writer, const RunMetadata& attributes) {
   lock_->RequireHeld();
   if (options_.low_memory) step_.executable().ReleaseMemory();
   const bool live = options_.low_memory && !step_.store().backend().has_own_memory();
@@ -382,7 +390,7 @@ StepResult Trainer::Step() {
 StepResult Trainer::EndStep() {
   last_rate_ = learning_rate_.At(state_.step);
   const StepResult result = step_.End();
-  ledger_.EndBatch(result.batch, state_);
+  if (ledger_.EndBatch(result.batch, state_)) ReportLedger();
   const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
     HandleSkippedStep(result);
@@ -445,17 +453,24 @@ void Trainer::Save() {
   step_.AverageReplicas(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
+  ledger_.Collect(state_.step);
+  ReportLedger();
   collectives::RunRankLocal(communicator_, "checkpoint", [this] {
     if (!is_writer()) return;
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
-    Write(*checkpoints_, options_.attributes);
+    Write(*checkpoints_, Attributes());
   });
   saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (TrainingCallback* callback : options_.callbacks)
     callback->OnSave(state_.step, SecondsSince(start));
   communicator_.Barrier({.what = "saved", .step = state_.step});
+}
+
+void Trainer::ReportLedger() const {
+  if (ledger_.history().empty()) return;
+  for (TrainingCallback* callback : options_.callbacks) callback->OnLedger(ledger_.history());
 }
 
 void Trainer::LogStep(const StepResult& result, double seconds) {

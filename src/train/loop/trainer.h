@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,6 +84,9 @@ class Trainer {
   ExitCode Run();
 
   const RunState& state() const { return state_; }
+  // Returns everything that a checkpoint says about the run: its metadata, and the ledger of epochs
+  // as of the last save. The same on all ranks; does not communicate.
+  RunMetadata Attributes() const;
   // The accuracy of the weights in train_dir/best; -1 if there are none. For rank 0.
   double best_accuracy() const { return best_accuracy_; }
 
@@ -119,11 +121,12 @@ class Trainer {
   StepResult Step();
   bool Evaluate();
   void SaveBest(double accuracy);
-  void Write(io::CheckpointWriter& writer, const std::map<std::string, std::string>& attributes);
+  void Write(io::CheckpointWriter& writer, const RunMetadata& attributes);
   std::string ReportStragglers();
   void HandleSkippedStep(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
+  void ReportLedger() const;
   void LogStep(const StepResult& result, double seconds);
 
   TrainStep& step_;

@@ -6,6 +6,7 @@
 
 #include "io/pipeline/dataset.h"
 #include "src/train/evaluation/metrics.h"
+#include "src/train/loop/epoch_history.h"
 #include "src/train/state/state.h"
 #include "src/train/step/train_step.h"
 
@@ -39,6 +40,8 @@ class TrainingCallback {
   virtual void OnEvaluationEnd(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
   // `seconds` is the time for which training paused; another thread may still write the file.
   virtual void OnSave(int64_t /*step*/, double /*seconds*/) {}
+  // The ledger of epochs has changed: after a resume, at the end of an epoch, and before a save.
+  virtual void OnLedger(const EpochHistory& /*ledger*/) {}
   // A rank delays the others noticeably. `summary` says which ranks have done so, and by how much;
   // it replaces that of the last call. Called on rank 0 only, rarely.
   virtual void OnStragglers(const std::string& /*summary*/) {}
