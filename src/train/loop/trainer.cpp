@@ -50,6 +50,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <utility>
 
 #include "collectives/ranks/rank_local_work.h"
@@ -97,6 +98,8 @@ Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
       make_source_(std::move(make_source)),
       options_(std::move(options)),
       ledger_(communicator, options_.max_bad_records),
+      save_clock_(options_.save_clock != nullptr ? *options_.save_clock : own_save_clock_),
+      saves_(options_.saves, communicator.num_hosts(), save_clock_),
       stragglers_(communicator, diagnostics) {}
 
 Trainer::~Trainer() = default;
@@ -127,7 +130,9 @@ void Trainer::Start() {
   ledger_.Share(state_);
   if (state_.step > 0) saved_step_ = state_.step;
   first_step_ = state_.step;
-  last_save_ = Clock::now();
+  save_clock_.SetStateBytes(StateBytes(step_.replica()));
+  saves_.Begin(state_.step);
+  if (is_writer()) saves_.ChooseInterval();
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainBegin(state_);
   ReportLedger();
   communicator_.Barrier({.what = "start"});  // rank 0's callbacks may take longer
@@ -354,6 +359,7 @@ bool Trainer::CanLaunchAhead() const {
 void Trainer::BeginStep() {
   const int64_t step = state_.step + step_.num_in_flight();
   for (TrainingCallback* callback : options_.callbacks) callback->OnStepBegin(step);
+  if (checkpoints_) saves_.SetWritten(checkpoints_->last_written());
   const Clock::time_point start = Clock::now();
   if (step_.num_in_flight() == 0) step_start_ = start;
   EnterPhase(diagnostics_, collectives::RankPhase::kInput, step);
@@ -361,14 +367,14 @@ void Trainer::BeginStep() {
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
   ledger_.BeginBatch(batch, step);
-  step_.Begin(batch, {.step = step,
-                      .seed = state_.seed,
-                      .learning_rate = learning_rate_.At(step),
-                      .request_stop = options_.stop_requested && options_.stop_requested(),
-                      .request_save =
-                          is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
-                                          SecondsSince(last_save_) >= options_.save_interval_secs),
-                      .input_ms = SecondsSince(start) * 1e3});
+  step_.Begin(
+      batch, {.step = step,
+              .seed = state_.seed,
+              .learning_rate = learning_rate_.At(step),
+              .request_stop = options_.stop_requested && options_.stop_requested(),
+              .request_save = is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
+                                              saves_.IsDue()),
+              .input_ms = SecondsSince(start) * 1e3});
 }
 
 // Retires one step. If a rank requests a save or a stop, retires all steps in flight.
@@ -398,6 +404,7 @@ StepResult Trainer::EndStep() {
   }
   skipped_in_a_row_ = 0;
   ++state_.step;
+  save_clock_.AddStep(seconds);
   if (!std::isfinite(result.total_loss))
     ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
   if (stragglers_.AddStep({.step = seconds * 1e3,
@@ -407,7 +414,8 @@ StepResult Trainer::EndStep() {
     ReportStragglers();
   LogStep(result, seconds);
   for (TrainingCallback* callback : options_.callbacks)
-    callback->OnStepEnd({state_, result, *source_, last_rate_, seconds});
+    callback->OnStepEnd(
+        {state_, result, *source_, last_rate_, seconds, saves_.Unsaved(state_.step)});
   return result;
 }
 
@@ -448,7 +456,7 @@ void Trainer::ThrowDiverged(const std::string& what) const {
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
   const StragglerDetector::Pause pause(stragglers_);
-  const Clock::time_point start = Clock::now();
+  saves_.BeginSave();
   EnterPhase(diagnostics_, collectives::RankPhase::kSaving, state_.step);
   step_.AverageReplicas(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
@@ -462,9 +470,23 @@ void Trainer::Save() {
     Write(*checkpoints_, Attributes());
   });
   saved_step_ = state_.step;
-  last_save_ = Clock::now();
-  for (TrainingCallback* callback : options_.callbacks)
-    callback->OnSave(state_.step, SecondsSince(start));
+  const double seconds = saves_.EndSave(state_.step);
+  if (is_writer() && !finished()) {
+    saves_.LogSave();
+    saves_.ChooseInterval();
+  }
+  for (TrainingCallback* callback : options_.callbacks) callback->OnSave(state_.step, seconds);
+  ShareSaveCosts();
+}
+
+// Tells all ranks what a save costs: only rank 0 measures it, but each rank has a time limit. Also
+// a barrier after the save.
+void Trainer::ShareSaveCosts() {
+  if (checkpoints_) saves_.SetWritten(checkpoints_->last_written());
+  SaveCosts costs = save_clock_.costs();
+  communicator_.Broadcast(std::as_writable_bytes(std::span(&costs, 1)), 0,
+                          {.what = "save costs", .step = state_.step});
+  if (!is_writer()) save_clock_.Adopt(costs);
   communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 

@@ -18,6 +18,8 @@
 #include "src/optim/lr_schedule.h"
 #include "src/train/evaluation/metrics.h"
 #include "src/train/loop/epoch_ledger.h"
+#include "src/train/loop/save_clock.h"
+#include "src/train/loop/save_schedule.h"
 #include "src/train/loop/straggler.h"
 #include "src/train/loop/training_callback.h"
 #include "src/train/state/run_metadata.h"
@@ -39,7 +41,8 @@ struct TrainerOptions {
   std::string train_dir;            // created if missing; "": nothing is read or written
   int64_t max_number_of_steps = 0;  // 0: no limit
   int64_t log_every_n_steps = 10;
-  double save_interval_secs = 600;
+  SaveScheduleOptions saves;
+  SaveClock* save_clock = nullptr;  // measures steps and saves; null: one of the trainer's own
   int keep_checkpoints = 5;
   int64_t max_bad_records = 0;  // per epoch, over all ranks
   bool low_memory = false;      // checkpoints are written without a copy; training waits for them
@@ -126,6 +129,7 @@ class Trainer {
   void HandleSkippedStep(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
+  void ShareSaveCosts();
   void ReportLedger() const;
   void LogStep(const StepResult& result, double seconds);
 
@@ -142,6 +146,9 @@ class Trainer {
   double best_accuracy_ = -1;
   std::unique_ptr<io::BatchSource> source_;
   EpochLedger ledger_;
+  SaveClock own_save_clock_;
+  SaveClock& save_clock_;
+  SaveSchedule saves_;
   StragglerDetector stragglers_;
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
@@ -149,7 +156,6 @@ class Trainer {
   int64_t first_step_ = 0;           // the step at which this call of Run() started
   bool evaluation_pending_ = false;  // the weights of this step are still to be evaluated
   int skipped_in_a_row_ = 0;
-  Clock::time_point last_save_;
   Clock::time_point step_start_;  // start of the current step, or end of the previous one if later
 };
 

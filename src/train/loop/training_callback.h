@@ -12,13 +12,20 @@
 
 namespace carole::train {
 
+// What would be lost if the job died now: everything since the last checkpoint on the disk.
+struct UnsavedWork {
+  int64_t steps = 0;
+  double seconds = 0;
+};
+
 // A step whose update was applied.
 struct AppliedStep {
   RunState state;  // after the step
   const StepResult& result;
   const io::BatchSource& source;
   double learning_rate = 0;
-  double seconds = 0;  // from asking for the batch to the end of the update
+  double seconds = 0;   // from asking for the batch to the end of the update
+  UnsavedWork unsaved;  // after the step; only on rank 0
 };
 
 // Base class of callbacks. The trainer calls all callbacks in their order, on the training thread,
