@@ -42,6 +42,11 @@ bool CheckpointWriter::HasFailed() {
   return error_ != nullptr;
 }
 
+std::optional<WrittenCheckpoint> CheckpointWriter::last_written() {
+  const std::lock_guard lock(mutex_);
+  return written_;
+}
+
 void CheckpointWriter::Wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !snapshot_; });
@@ -55,15 +60,18 @@ void CheckpointWriter::Run() {
     if (!snapshot_) return;
     lock.unlock();
     std::exception_ptr error;
+    std::optional<WrittenCheckpoint> written;
     try {
       // No lock is needed: callers do not touch snapshot_ until it is reset below.
       WriteCheckpoint(*snapshot_, CheckpointPath(options_.folder, snapshot_->step));
+      written = {snapshot_->step, std::chrono::steady_clock::now()};
       PruneCheckpoints(options_.folder, snapshot_->step, options_.keep);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     error_ = error;
+    if (written) written_ = written;
     snapshot_.reset();
     changed_.notify_all();
   }

@@ -25,8 +25,8 @@ using SkippedRecords = std::array<int64_t, kNumRecordFaults>;  // one count for 
 struct EpochCounts {
   int64_t seen = 0;  // records that were used
   SkippedRecords skipped{};
-  // The sum of a hash of each record number, seen or skipped. Equal sums over equally many records
-  // mean that the records are the same.
+  // The sum of a hash of each record's shard and offset, seen or skipped. Equal sums over equally
+  // many records mean that the records are the same.
   uint64_t hash = 0;
 
   int64_t num_skipped() const { return skipped[0] + skipped[1] + skipped[2]; }
@@ -62,6 +62,9 @@ struct Batch {
   // Counts of this rank in this epoch since the source was made, including this batch. A skipped
   // record lowers `valid`, but not global_valid.
   EpochCounts counts;
+  // The record numbers behind the rows that count, including skipped records. Empty for sources
+  // that do not count.
+  std::span<const int64_t> records;
   // Skipped records of all ranks since the epoch began, including this batch. Set by the trainer.
   SkippedRecords all_skipped{};
 };

@@ -111,9 +111,6 @@ struct Slot {
   std::vector<std::pair<int64_t, std::exception_ptr>> failures;  // (row, error), unordered
 };
 
-// The term of one record in EpochCounts::hash.
-uint64_t HashOf(int64_t record) { return SplitMix64(static_cast<uint64_t>(record)); }
-
 class Pipeline : public BatchSource {
  public:
   Pipeline(const PipelineOptions& options, SampleReader reader)
@@ -174,10 +171,11 @@ class Pipeline : public BatchSource {
 
   EpochCounts ExpectedCounts(int64_t epoch) const override {
     EpochCounts counts{.seen = sharing_.num_records};
-    for (int64_t record = 0; record < sharing_.num_records; ++record) counts.hash += HashOf(record);
+    for (int64_t record = 0; record < sharing_.num_records; ++record)
+      counts.hash += reader_.HashOf(record);
     if (epoch != start_.epoch || start_.position == 0) return counts;
     const EpochOrder order(sharing_.num_records, order_options_, epoch);
-    for (int64_t i = 0; i < start_.position; ++i) counts.hash -= HashOf(order[i]);
+    for (int64_t i = 0; i < start_.position; ++i) counts.hash -= reader_.HashOf(order[i]);
     counts.seen -= start_.position;
     return counts;
   }
@@ -255,7 +253,8 @@ class Pipeline : public BatchSource {
         if (row < planned) Skip(bad);  // later rows repeat records that count elsewhere
       }
     }
-    for (int64_t row = 0; row < planned; ++row) counts_.hash += HashOf(slot.records[row]);
+    batch.records = std::span(slot.records).first(static_cast<size_t>(planned));
+    for (const int64_t record : batch.records) counts_.hash += reader_.HashOf(record);
     for (auto failure = slot.failures.rbegin(); failure != slot.failures.rend(); ++failure)
       if (failure->first < planned) RemoveRow(slot, failure->first);
     if (!slot.failures.empty() && !slot.soft_labels.empty()) {

@@ -12,6 +12,7 @@
 #include "io/records/tfrecord.h"
 #include "src/core/error.h"
 #include "src/core/files/open_file_limit.h"
+#include "src/core/rng.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::io {
@@ -172,6 +173,11 @@ void SampleReader::WillNeed(std::vector<int64_t>& records) const {
     end = entry.offset + entry.length + kRecordFramingBytes;
   }
   request();
+}
+
+uint64_t SampleReader::HashOf(int64_t record) const {
+  const RecordIndex::Entry entry = index_.Find(record);
+  return SplitMix64(SplitMix64(static_cast<uint64_t>(entry.shard)) ^ entry.offset);
 }
 
 int32_t SampleReader::CheckedLabel(int64_t stored) const {

@@ -69,6 +69,9 @@ class SampleReader {
     return int64_t{options_.height} * options_.width * options_.channels;
   }
 
+  // Returns a hash of the record's shard and offset: the term of one record in EpochCounts::hash.
+  uint64_t HashOf(int64_t record) const;
+
   // Fills one row: `image` (height, width, channels) and `label`. Random numbers are keyed by
   // (seed, epoch, record). Thread-safe if each thread has its own scratch. Throws BadRecordError or
   // DiskError.

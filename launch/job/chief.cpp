@@ -251,6 +251,7 @@ int Chief::RunMpirun(const Cluster& cluster) {
   const std::string ranks_end = folder_ / "ranks_end";
   std::filesystem::remove(ranks_end);
   setenv(kRanksEndVariable, ranks_end.c_str(), 1);
+  setenv(kGraceVariable, fmt::format("{}", options_.grace_seconds).c_str(), 1);
   WritePrivateFile(folder_ / "hostfile", JobHostfile(cluster));
   const std::vector<std::string> argv =
       MpirunCommand({.mpirun = FindProgram("mpirun", "openmpi-bin"),

@@ -10,6 +10,9 @@
 
 namespace carole::launch {
 
+// The environment variable in which the chief gives grace_seconds to the ranks.
+inline constexpr const char* kGraceVariable = "CAROLE_GRACE_SECONDS";
+
 struct JobOptions {
   std::vector<std::string> command;  // of each rank: program and arguments
   std::string work_dir;              // folder that all hosts share; holds the job's key

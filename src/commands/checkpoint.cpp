@@ -15,6 +15,7 @@
 #include "src/commands/cli/json.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/train/loop/epoch_history.h"
 
 namespace carole::commands {
 namespace {
@@ -137,6 +138,37 @@ uint64_t StateDigest(io::Checkpoint checkpoint) {
   return io::ComputeDigest(checkpoint);
 }
 
+// Returns the ledger of epochs; an empty one if the checkpoint has none, or a damaged one.
+train::EpochHistory LedgerOf(const io::Checkpoint& checkpoint) {
+  const auto found = checkpoint.attributes.find(train::kLedger);
+  if (found == checkpoint.attributes.end()) return {};
+  try {
+    return train::EpochHistory::FromJson(found->second);
+  } catch (const DataError& error) {
+    LogWarning("checkpoint", "{}", WithoutTag(error.what()));
+    return {};
+  }
+}
+
+// Prints a line for each epoch: "  epoch 3: 298 records seen, 2 skipped (...), 0 duplicated".
+void PrintLedger(const train::EpochHistory& ledger, bool all) {
+  if (ledger.empty()) return;
+  std::vector<std::string> lines;
+  const auto add = [&lines](const train::EpochRecords& epoch) {
+    lines.push_back(fmt::format(
+        "epoch {}: {}{}{}, hash {:016x}", epoch.epoch, DescribeRecords(epoch),
+        epoch.is_complete ? "" : fmt::format(", of {}", epoch.records),
+        epoch.planned > 0 ? fmt::format(", {} as planned", epoch.planned) : "", epoch.counts.hash));
+  };
+  for (const train::EpochRecords& epoch : ledger.epochs) add(epoch);
+  if (ledger.current) add(*ledger.current);
+  const train::EpochHistory::Total& total = ledger.total;
+  fmt::print("ledger ({} epochs ended: {} records seen, {} skipped, {} duplicated, {} missing)\n",
+             total.epochs, total.seen, total.skipped, total.duplicated, total.missing);
+  if (!all) return PrintEnds(lines);
+  for (const std::string& line : lines) fmt::print("  {}\n", line);
+}
+
 nlohmann::ordered_json ToJson(const std::string& path, const io::Checkpoint& checkpoint) {
   nlohmann::ordered_json json{{"path", path},
                               {"digest", fmt::format("{:016x}", checkpoint.digest)},
@@ -146,6 +178,8 @@ nlohmann::ordered_json ToJson(const std::string& path, const io::Checkpoint& che
                               {"position", checkpoint.position},
                               {"seed", checkpoint.seed},
                               {"attributes", checkpoint.attributes}};
+  if (const train::EpochHistory ledger = LedgerOf(checkpoint); !ledger.empty())
+    json["ledger"] = nlohmann::ordered_json::parse(ledger.ToJson());
   for (const auto& [key, list] :
        {std::pair{"variables", &checkpoint.variables}, {"slots", &checkpoint.slots}}) {
     json[key] = nlohmann::ordered_json::array();
@@ -172,6 +206,7 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint, bool all) 
       {"seed", std::to_string(checkpoint.seed)},
       {"size", SizeOf(path)}};
   for (const auto& [name, text] : checkpoint.attributes) {
+    if (name == train::kLedger) continue;
     const auto more = std::count(text.begin(), text.end(), '\n');
     lines.emplace_back(name, text.substr(0, text.find('\n')) +
                                  (more > 0 ? fmt::format(" … and {} more", more) : ""));
@@ -179,6 +214,7 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint, bool all) 
   size_t width = 0;
   for (const auto& [name, text] : lines) width = std::max(width, name.size());
   for (const auto& [name, text] : lines) fmt::print("{:<{}} {}\n", name, width, text);
+  PrintLedger(LedgerOf(checkpoint), all);
   const std::vector<Tensor> variables = ToTensors(checkpoint.variables);
   const std::vector<Tensor> slots = ToTensors(checkpoint.slots);
   PrintTotal("variables", variables, all);

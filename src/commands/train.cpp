@@ -9,6 +9,7 @@
 #include "collectives/ranks/settings_check.h"
 #include "io/checkpoint/checkpoint_folder.h"
 #include "io/weights/open_weights.h"
+#include "launch/job/job.h"
 #include "launch/machine/cores.h"
 #include "nets/summary.h"
 #include "src/commands/cli/commands.h"
@@ -57,10 +58,26 @@ train::TimeLimit MakeTimeLimit(train::TimeLimitOptions options) {
   return train::TimeLimit(options);
 }
 
+// Returns the time to save after a signal, if the launcher says it or Slurm has a default.
+train::GracePeriod FindGracePeriod() {
+  constexpr double kKillWait = 30;  // Slurm's default; only scontrol knows the site's value
+  if (const char* text = std::getenv(launch::kGraceVariable); text != nullptr)
+    return {ParseNumber<double>(text).value_or(0), "carole launch --grace_seconds"};
+  if (std::getenv("SLURM_JOB_ID") == nullptr) return {};
+  return {kKillWait, "KillWait of Slurm (its default)"};
+}
+
 // Returns a function that says whether this rank was asked to stop, by a signal or a time limit.
 std::function<bool()> MakeStopRequest(const train::TimeLimit& limit) {
-  return [limit, is_over = false]() mutable {
+  return [limit, is_over = false, has_said_margin = false]() mutable {
     if (train::StopRequested()) return true;
+    if (!has_said_margin && limit.has_measured_margin()) {
+      has_said_margin = true;
+      LogInfo("run",
+              "measured: a save and a step need at most {:.1f} s, with reserve; the run stops "
+              "that long before the end of the job",
+              limit.JobMargin());
+    }
     const std::string reason = limit.Reason();
     if (!reason.empty() && !is_over) LogInfo("run", "{}", reason);
     is_over = !reason.empty();
@@ -233,8 +250,13 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
       DescribePlan(config, plan, input, context, rate, parameters);
   LogPlan(settings);
   if (context.is_chief()) WarnOfFastDecay(config, plan, rate);
-  const train::TimeLimit limit = MakeTimeLimit(config.time_limit);
+  train::SaveClock save_clock;
+  train::TimeLimitOptions time_limit = config.time_limit;
+  time_limit.clock = &save_clock;
+  const train::TimeLimit limit = MakeTimeLimit(time_limit);
   train::TrainerOptions options = config.trainer;
+  options.save_clock = &save_clock;
+  options.saves.grace = FindGracePeriod();
   options.attributes =
       MakeRunMetadata(config, plan, input, train::StatisticsDecay(*model.graph), context);
   options.warm_start = MakeWarmStart(config, model);

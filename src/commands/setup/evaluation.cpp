@@ -11,7 +11,7 @@
 #include "src/core/text/join_names.h"
 #include "src/core/text/parse_number.h"
 #include "src/train/evaluation/evaluate.h"
-#include "src/train/loop/epoch_report.h"
+#include "src/train/loop/epoch_ledger.h"
 #include "src/train/state/moving_statistics.h"
 
 namespace carole::commands {

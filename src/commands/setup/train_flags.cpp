@@ -59,6 +59,13 @@ std::string ValidateBatchNormDecay(const std::string& text) {
                  : fmt::format("got {}, want net, auto, or a number above 0 and below 1", text);
 }
 
+// Validates --save_interval_secs: returns "" or an error text.
+std::string ValidateSaveInterval(const std::string& text) {
+  const auto seconds = ParseNumber<double>(text);
+  const bool is_good = text == "auto" || (seconds && *seconds >= 0);
+  return is_good ? "" : fmt::format("got {}, want auto or a number of at least 0", text);
+}
+
 // An interval of 0 seconds means never, as in TensorFlow's Supervisor.
 void ReplaceZeroByNever(double& seconds) {
   if (seconds <= 0) seconds = std::numeric_limits<double>::infinity();
@@ -110,7 +117,8 @@ void TrainFlags::AddRunFlags() {
       .AllowTimeUnits();
   line_.AddNonNegative("stop_before_job_end", config_.time_limit.margin_seconds,
                        "Seconds before the end of a SLURM job (SLURM_JOB_END_TIME) at which the "
-                       "run saves and ends.");
+                       "run saves and ends. If it is not given, the run measures how long that "
+                       "takes, and this is only the first guess.");
   line_
       .Add("stop_exit_code", config_.stop_exit_code,
            "Exit code of a run that saved because of a signal or a time limit.")
@@ -141,10 +149,18 @@ void TrainFlags::AddBatchFlags() {
 void TrainFlags::AddFileFlags() {
   train::TrainerOptions& trainer = config_.trainer;
   line_.Group("Run and checkpoints");
-  line_.AddNonNegative("save_interval_secs", trainer.save_interval_secs,
-                       "Seconds between checkpoints; 0: only at the end, before a stop and before "
-                       "evaluations.",
-                       HelpLevel::kBasic);
+  line_
+      .Add("save_interval_secs", save_interval_,
+           "Seconds between checkpoints, or auto; 0: only at the end, before a stop and before "
+           "evaluations.",
+           HelpLevel::kBasic)
+      .Satisfies(ValidateSaveInterval);
+  line_
+      .AddPositive("mean_time_between_failures", trainer.saves.mean_time_between_failures,
+                   "Seconds (or a number with a unit, such as 30d) between two failures of one "
+                   "host. --save_interval_secs=auto chooses the interval that loses the least "
+                   "time, by this and the measured cost of a save.")
+      .AllowTimeUnits();
   line_.AddNonNegative("keep_checkpoints", trainer.keep_checkpoints,
                        "Number of checkpoints that are kept, the newest ones; 0: all.");
   line_
@@ -220,6 +236,7 @@ bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   ResolvePreprocessing();
   ResolveLength();
   ResolveEvaluation();
+  ResolveSaves();
   ResolveIntervals();
   monitoring::ParseTraceSteps(trace_steps_, config_.monitoring.trace);
   config_.trainer.max_bad_records = config_.data.pipeline.max_bad_records;
@@ -295,12 +312,25 @@ void TrainFlags::ResolveEvaluation() {
   if (never && !line_.IsGiven("keep_best")) config_.trainer.keep_best = false;
 }
 
+void TrainFlags::ResolveSaves() {
+  train::SaveScheduleOptions& saves = config_.trainer.saves;
+  saves.is_auto = save_interval_ == "auto";
+  if (!saves.is_auto) {
+    saves.interval_secs = ParseNumber<double>(save_interval_).value();
+    ReplaceZeroByNever(saves.interval_secs);
+  }
+  if (!saves.is_auto && line_.IsGiven("mean_time_between_failures"))
+    LogWarning("flags",
+               "--mean_time_between_failures: has no effect without "
+               "--save_interval_secs=auto");
+  config_.time_limit.is_margin_fixed = line_.IsGiven("stop_before_job_end");
+}
+
 void TrainFlags::ResolveIntervals() {
   monitoring::SummaryOptions& summaries = config_.monitoring.summaries;
   if (line_.IsGiven("save_summaries_secs") && !line_.IsGiven("save_summaries_steps"))
     summaries.every_steps = 0;
   ReplaceZeroByNever(summaries.every_secs);
-  ReplaceZeroByNever(config_.trainer.save_interval_secs);
   for (const char* flag : {"log_dir", "final_model", "keep_best"}) {
     if (config_.trainer.train_dir.empty() && line_.IsGiven(flag))
       LogWarning("flags", "--{}: has no effect: nothing is saved without --train_dir", flag);

@@ -37,11 +37,13 @@ class TrainFlags {
   void ResolvePreprocessing();
   void ResolveLength();
   void ResolveEvaluation();
+  void ResolveSaves();
   void ResolveIntervals();
 
   CommandLine& line_;
   TrainConfig& config_;
   int64_t max_step_ = 0;
+  std::string save_interval_ = "600";
   bool clone_on_cpu_ = false;
   bool sync_replicas_ = false;
   int64_t replicas_to_aggregate_ = 1;

@@ -80,6 +80,7 @@ void Report::OnStepEnd(const train::AppliedStep& step) {
   info_.epochs =
       static_cast<double>(step.state.epoch) +
       static_cast<double>(step.state.position) / static_cast<double>(step.source.num_samples());
+  info_.unsaved = step.unsaved;
   history_.AddStep(MakeRow(step));
   if (Clock::now() >= next_write_) Write(kRunning);
 }
@@ -110,6 +111,7 @@ void Report::OnStragglers(const std::string& summary) {
 void Report::OnTrainEnd(const train::RunState& state, bool finished) {
   is_open_ = false;
   info_.step = state.step;
+  info_.unsaved.reset();  // the last checkpoint is on the disk
   Write(finished ? "finished" : "stopped; run the same command again to resume");
 }
 

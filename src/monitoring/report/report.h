@@ -27,6 +27,7 @@ class Report final : public train::TrainingCallback {
   void OnStepEnd(const train::AppliedStep& step) override;
   void OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) override;
   void OnSave(int64_t step, double seconds) override;
+  void OnLedger(const train::EpochHistory& ledger) override { info_.ledger = ledger; }
   void OnStragglers(const std::string& summary) override;
   void OnTrainEnd(const train::RunState& state, bool finished) override;
 

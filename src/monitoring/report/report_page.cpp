@@ -179,6 +179,11 @@ std::string DrawTiles(const ReportInfo& info, const History& history) {
     tile(FormatShort(std::round(history.Total(kImages) / seconds)), "images/s, mean");
   tile(FormatTime(seconds + history.Total(kEvalSeconds) + history.Total(kSaveSeconds)),
        "time for training, evaluation and saving");
+  if (info.unsaved) {
+    tile(fmt::format("{} steps", info.unsaved->steps),
+         fmt::format("{}: lost if the job dies before the next save",
+                     FormatTime(info.unsaved->seconds)));
+  }
   return html + "</div>\n";
 }
 
@@ -198,6 +203,35 @@ std::string DrawSettings(const ReportInfo& info) {
   std::string html = "<figure id=\"settings\"><figcaption>settings</figcaption><table>";
   for (const auto& [name, value] : info.settings)
     html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), MarkFlags(value));
+  return html + "</table></figure>\n";
+}
+
+// Draws the ledger of epochs as a table.
+std::string DrawLedger(const train::EpochHistory& ledger) {
+  if (ledger.empty()) return "";
+  std::string html =
+      "<figure id=\"ledger\"><figcaption>records of each "
+      "epoch</figcaption><table><tr><th>epoch</th>"
+      "<th>seen</th><th>skipped</th><th>duplicated</th><th>missing</th><th>hash</th></tr>";
+  const auto row = [&html](const std::string& name, int64_t seen, int64_t skipped,
+                           int64_t duplicated, const std::string& missing,
+                           const std::string& hash) {
+    html +=
+        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                    name, seen, skipped, duplicated, missing, hash);
+  };
+  const auto add = [&row](const train::EpochRecords& epoch) {
+    row(std::to_string(epoch.epoch), epoch.counts.seen, epoch.counts.num_skipped(),
+        epoch.duplicated,
+        epoch.is_complete ? std::to_string(epoch.missing)
+                          : fmt::format("{} of {} records", epoch.visits(), epoch.records),
+        fmt::format("{:016x}", epoch.counts.hash));
+  };
+  for (const train::EpochRecords& epoch : ledger.epochs) add(epoch);
+  if (ledger.current) add(*ledger.current);
+  const train::EpochHistory::Total& total = ledger.total;
+  row(fmt::format("all {}", total.epochs), total.seen, total.skipped, total.duplicated,
+      std::to_string(total.missing), "");
   return html + "</table></figure>\n";
 }
 
@@ -233,7 +267,7 @@ std::string MakeReport(const ReportInfo& info, const History& history) {
   html += DrawRate(history) + DrawNorm(history);
   html += DrawThroughput(history) + DrawStepTime(history);
   html += DrawConfusion(history.confusion(), info.class_names);
-  html += DrawSettings(info) + "</div>\n";
+  html += DrawLedger(info.ledger) + DrawSettings(info) + "</div>\n";
   html += fmt::format("{}{}{}\n<script>{}</script>\n</body></html>\n", kDataBegins,
                       history.ToJson(), kDataEnds, kReportScript);
   return html;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,8 @@
 
 #include "src/monitoring/report/history.h"
 #include "src/train/evaluation/metrics.h"
+#include "src/train/loop/epoch_history.h"
+#include "src/train/loop/training_callback.h"
 
 namespace carole::monitoring {
 
@@ -23,6 +26,8 @@ struct ReportInfo {
   std::time_t updated = 0;
   std::vector<std::pair<std::string, std::string>> settings;  // names and values, for a table
   std::vector<std::string> class_names;                       // may be fewer than classes
+  train::EpochHistory ledger;                                 // empty: no table
+  std::optional<train::UnsavedWork> unsaved;  // lost if the job died now; nullopt: nothing
 };
 
 // Returns the page as HTML. The history is embedded as JSON, too.

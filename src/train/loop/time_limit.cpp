@@ -28,13 +28,30 @@ TimeLimit::TimeLimit(const TimeLimitOptions& options, const Moment& start)
   options_.job_end = 0;
 }
 
+// A job that is too late loses its last steps, so there are some seconds in reserve.
+double TimeLimit::JobMargin() const {
+  constexpr double kReserve = 5;
+  if (options_.is_margin_fixed || options_.clock == nullptr) return options_.margin_seconds;
+  const double measured = options_.clock->SecondsToStop() + kReserve;
+  return options_.clock->costs().is_measured ? measured
+                                             : std::max(measured, options_.margin_seconds);
+}
+
+// Returns how long before the end of its own limit the run stops. At least half of the time is for
+// training.
+double TimeLimit::RunMargin() const {
+  if (options_.clock == nullptr || !options_.clock->costs().is_measured) return 0;
+  return std::min(options_.clock->SecondsToStop(), options_.max_seconds / 2);
+}
+
 double TimeLimit::RunSecondsLeft(const Moment& now) const {
-  return options_.max_seconds > 0 ? options_.max_seconds - Seconds(now.steady - start_).count()
-                                  : std::numeric_limits<double>::infinity();
+  return options_.max_seconds > 0
+             ? options_.max_seconds - RunMargin() - Seconds(now.steady - start_).count()
+             : std::numeric_limits<double>::infinity();
 }
 
 double TimeLimit::JobSecondsLeft(const Moment& now) const {
-  return options_.job_end > 0 ? SecondsUntil(options_.job_end, now) - options_.margin_seconds
+  return options_.job_end > 0 ? SecondsUntil(options_.job_end, now) - JobMargin()
                               : std::numeric_limits<double>::infinity();
 }
 
@@ -43,10 +60,14 @@ double TimeLimit::SecondsLeft(const Moment& now) const {
 }
 
 std::string TimeLimit::Reason(const Moment& now) const {
-  if (RunSecondsLeft(now) <= 0)
-    return fmt::format("{}: {:g} s are over", Option("max_time"), options_.max_seconds);
+  if (RunSecondsLeft(now) <= 0) {
+    const double left = RunMargin() + RunSecondsLeft(now);
+    return left > 0 ? fmt::format("{}: {:.1f} of {:g} s are left, to end a step and to save",
+                                  Option("max_time"), left, options_.max_seconds)
+                    : fmt::format("{}: {:g} s are over", Option("max_time"), options_.max_seconds);
+  }
   const double left = JobSecondsLeft(now);
-  if (left <= 0) return fmt::format("the job ends in {:.0f} s", left + options_.margin_seconds);
+  if (left <= 0) return fmt::format("the job ends in {:.0f} s", left + JobMargin());
   return "";
 }
 

@@ -5,12 +5,18 @@
 #include <cstdint>
 #include <string>
 
+#include "src/train/loop/save_clock.h"
+
 namespace carole::train {
 
 struct TimeLimitOptions {
-  double max_seconds = 0;      // from the start of the run; 0: no limit
-  int64_t job_end = 0;         // seconds since 1970 (SLURM_JOB_END_TIME); 0: unknown
-  double margin_seconds = 60;  // stop this long before job_end: the last step and the checkpoint
+  double max_seconds = 0;  // from the start of the run; 0: no limit
+  int64_t job_end = 0;     // seconds since 1970 (SLURM_JOB_END_TIME); 0: unknown
+  // Stop this long before job_end: the last step and the checkpoint. Unless is_margin_fixed is set,
+  // it holds only until `clock` has measured a save.
+  double margin_seconds = 60;
+  bool is_margin_fixed = false;
+  const SaveClock* clock = nullptr;  // must outlive the limit; null: margin_seconds holds
 };
 
 // One moment on two clocks. `steady` measures durations, as nobody can set it; `wall_clock` is
@@ -20,6 +26,8 @@ struct Moment {
   std::chrono::system_clock::time_point wall_clock = std::chrono::system_clock::now();
 };
 
+// The run stops early enough for the last step and save. How long these take follows from
+// TimeLimitOptions::clock.
 class TimeLimit {
  public:
   explicit TimeLimit(const TimeLimitOptions& options, const Moment& start = {});
@@ -29,7 +37,16 @@ class TimeLimit {
   // Returns the seconds until the run must stop; infinity if there is no limit.
   double SecondsLeft(const Moment& now = {}) const;
 
+  // Returns how many seconds before the end of the job the run stops.
+  double JobMargin() const;
+  // Returns true if there is a job whose end is known, and JobMargin() follows from measured times.
+  bool has_measured_margin() const {
+    return options_.job_end > 0 && !options_.is_margin_fixed && options_.clock != nullptr &&
+           options_.clock->costs().is_measured;
+  }
+
  private:
+  double RunMargin() const;
   double RunSecondsLeft(const Moment& now) const;
   double JobSecondsLeft(const Moment& now) const;
 

@@ -50,6 +50,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <utility>
 
 #include "collectives/ranks/rank_local_work.h"
@@ -58,7 +59,6 @@
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/core/text/parse_number.h"
-#include "src/train/loop/epoch_report.h"
 #include "src/train/step/phase.h"
 
 namespace carole::train {
@@ -97,6 +97,9 @@ Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
       learning_rate_(learning_rate),
       make_source_(std::move(make_source)),
       options_(std::move(options)),
+      ledger_(communicator, options_.max_bad_records),
+      save_clock_(options_.save_clock != nullptr ? *options_.save_clock : own_save_clock_),
+      saves_(options_.saves, communicator.num_hosts(), save_clock_),
       stragglers_(communicator, diagnostics) {}
 
 Trainer::~Trainer() = default;
@@ -124,10 +127,14 @@ void Trainer::Start() {
     if (communicator_.rank() == 0) RestoreOrInitialize();
   });
   BroadcastState(communicator_, step_.replica(), state_);
+  ledger_.Share(state_);
   if (state_.step > 0) saved_step_ = state_.step;
   first_step_ = state_.step;
-  last_save_ = Clock::now();
+  save_clock_.SetStateBytes(StateBytes(step_.replica()));
+  saves_.Begin(state_.step);
+  if (is_writer()) saves_.ChooseInterval();
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainBegin(state_);
+  ReportLedger();
   communicator_.Barrier({.what = "start"});  // rank 0's callbacks may take longer
 }
 
@@ -142,11 +149,12 @@ void Trainer::RestoreOrInitialize() {
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     ResumeFrom(latest->checkpoint.attributes);
+    ledger_.Load(latest->checkpoint.attributes);
     if (options_.warm_start) {
       LogInfo("train", "Ignoring {} because a checkpoint already exists in {}",
               Option("checkpoint_path"), options_.train_dir);
     }
-    if (!is_ours) Write(*checkpoints_, options_.attributes);  // in case no step is left to do
+    if (!is_ours) Write(*checkpoints_, Attributes());  // in case no step is left to do
     return;
   }
   RequireEmptyBestFolder();
@@ -275,7 +283,7 @@ void Trainer::OpenSource() {
   const StragglerDetector::Pause pause(stragglers_);
   collectives::RunRankLocal(communicator_, "training data",
                             [this] { source_ = make_source_(state_); });
-  source_start_ = state_;
+  ledger_.Open(*source_, state_);
 }
 
 // Signals may also arrive before the first step, while weights are read.
@@ -317,17 +325,22 @@ bool Trainer::Evaluate() {
 void Trainer::SaveBest(double accuracy) {
   checkpoints_->Wait();  // a folder best/ without checkpoints next to it would look like an old run
   best_accuracy_ = accuracy;
-  std::map<std::string, std::string> attributes = options_.attributes;
+  RunMetadata attributes = Attributes();
   attributes[kAccuracyAttribute] = fmt::format("{}", accuracy);  // reads back exactly
   Write(*best_, attributes);
   LogInfo("eval", "best accuracy so far: checkpoint kept in {}/{}", options_.train_dir,
           kBestFolder);
 }
 
+RunMetadata Trainer::Attributes() const {
+  RunMetadata attributes = options_.attributes;
+  if (!ledger_.history().empty()) attributes[kLedger] = ledger_.history().ToJson();
+  return attributes;
+}
+
 // Writes a snapshot of the replica. Another thread writes a copy, unless low_memory is set: then
 // this waits, and no copy is made if the weights are in host memory.
-void Trainer::Write(io::CheckpointWriter& writer,
-                    const std::map<std::string, std::string>& attributes) {
+void Trainer::Write(io::CheckpointWriter& writer, const RunMetadata& attributes) {
   lock_->RequireHeld();
   if (options_.low_memory) step_.executable().ReleaseMemory();
   const bool live = options_.low_memory && !step_.store().backend().has_own_memory();
@@ -346,55 +359,22 @@ bool Trainer::CanLaunchAhead() const {
 void Trainer::BeginStep() {
   const int64_t step = state_.step + step_.num_in_flight();
   for (TrainingCallback* callback : options_.callbacks) callback->OnStepBegin(step);
+  if (checkpoints_) saves_.SetWritten(checkpoints_->last_written());
   const Clock::time_point start = Clock::now();
   if (step_.num_in_flight() == 0) step_start_ = start;
   EnterPhase(diagnostics_, collectives::RankPhase::kInput, step);
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
-  if (options_.max_bad_records > 0) {
-    CountValidSamples(batch, step);
-  } else {
-    batch.all_skipped = CountsBefore(batch.epoch).skipped;
-  }
-  step_.Begin(batch, {.step = step,
-                      .seed = state_.seed,
-                      .learning_rate = learning_rate_.At(step),
-                      .request_stop = options_.stop_requested && options_.stop_requested(),
-                      .request_save =
-                          is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
-                                          SecondsSince(last_save_) >= options_.save_interval_secs),
-                      .input_ms = SecondsSince(start) * 1e3});
-}
-
-// Returns the records of this epoch that an earlier run consumed, before the source was made.
-io::EpochCounts Trainer::CountsBefore(int64_t epoch) const {
-  if (epoch != source_start_.epoch) return {};
-  io::EpochCounts counts{.skipped = source_start_.skipped};
-  counts.seen = source_start_.position - counts.num_skipped();
-  return counts;
-}
-
-// Sums the valid rows of all ranks: skipped records must not count in the mean loss. Throws
-// DataError if more records were skipped than max_bad_records.
-void Trainer::CountValidSamples(io::Batch& batch, int64_t step) {
-  struct Counts {
-    int64_t valid;  // of the batch
-    io::EpochCounts epoch;
-  };
-  const Counts mine{batch.valid, batch.counts};
-  io::EpochCounts all = CountsBefore(batch.epoch);
-  int64_t valid = 0;
-  batch.max_valid = 0;
-  for (const Counts& rank :
-       AllGather(communicator_, mine, {.what = "valid samples", .step = step})) {
-    valid += rank.valid;
-    batch.max_valid = std::max(batch.max_valid, rank.valid);
-    all.Add(rank.epoch);
-  }
-  batch.global_valid = std::max<int64_t>(1, valid);
-  batch.all_skipped = all.skipped;
-  RequireFewSkipped(all.num_skipped(), options_.max_bad_records);
+  ledger_.BeginBatch(batch, step);
+  step_.Begin(
+      batch, {.step = step,
+              .seed = state_.seed,
+              .learning_rate = learning_rate_.At(step),
+              .request_stop = options_.stop_requested && options_.stop_requested(),
+              .request_save = is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
+                                              saves_.IsDue()),
+              .input_ms = SecondsSince(start) * 1e3});
 }
 
 // Retires one step. If a rank requests a save or a stop, retires all steps in flight.
@@ -416,12 +396,7 @@ StepResult Trainer::Step() {
 StepResult Trainer::EndStep() {
   last_rate_ = learning_rate_.At(state_.step);
   const StepResult result = step_.End();
-  const io::Batch& batch = result.batch;
-  state_.epoch = batch.next_epoch;
-  state_.position = batch.next_position;
-  const bool is_last_of_epoch = batch.next_epoch != batch.epoch;
-  state_.skipped = is_last_of_epoch ? io::SkippedRecords{} : batch.all_skipped;
-  if (is_last_of_epoch) ReportEpoch(batch, *source_, CountsBefore(batch.epoch), communicator_);
+  if (ledger_.EndBatch(result.batch, state_)) ReportLedger();
   const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
     HandleSkippedStep(result);
@@ -429,6 +404,7 @@ StepResult Trainer::EndStep() {
   }
   skipped_in_a_row_ = 0;
   ++state_.step;
+  save_clock_.AddStep(seconds);
   if (!std::isfinite(result.total_loss))
     ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
   if (stragglers_.AddStep({.step = seconds * 1e3,
@@ -438,7 +414,8 @@ StepResult Trainer::EndStep() {
     ReportStragglers();
   LogStep(result, seconds);
   for (TrainingCallback* callback : options_.callbacks)
-    callback->OnStepEnd({state_, result, *source_, last_rate_, seconds});
+    callback->OnStepEnd(
+        {state_, result, *source_, last_rate_, seconds, saves_.Unsaved(state_.step)});
   return result;
 }
 
@@ -479,22 +456,43 @@ void Trainer::ThrowDiverged(const std::string& what) const {
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
   const StragglerDetector::Pause pause(stragglers_);
-  const Clock::time_point start = Clock::now();
+  saves_.BeginSave();
   EnterPhase(diagnostics_, collectives::RankPhase::kSaving, state_.step);
   step_.AverageReplicas(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
+  ledger_.Collect(state_.step);
+  ReportLedger();
   collectives::RunRankLocal(communicator_, "checkpoint", [this] {
     if (!is_writer()) return;
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
-    Write(*checkpoints_, options_.attributes);
+    Write(*checkpoints_, Attributes());
   });
   saved_step_ = state_.step;
-  last_save_ = Clock::now();
-  for (TrainingCallback* callback : options_.callbacks)
-    callback->OnSave(state_.step, SecondsSince(start));
+  const double seconds = saves_.EndSave(state_.step);
+  if (is_writer() && !finished()) {
+    saves_.LogSave();
+    saves_.ChooseInterval();
+  }
+  for (TrainingCallback* callback : options_.callbacks) callback->OnSave(state_.step, seconds);
+  ShareSaveCosts();
+}
+
+// Tells all ranks what a save costs: only rank 0 measures it, but each rank has a time limit. Also
+// a barrier after the save.
+void Trainer::ShareSaveCosts() {
+  if (checkpoints_) saves_.SetWritten(checkpoints_->last_written());
+  SaveCosts costs = save_clock_.costs();
+  communicator_.Broadcast(std::as_writable_bytes(std::span(&costs, 1)), 0,
+                          {.what = "save costs", .step = state_.step});
+  if (!is_writer()) save_clock_.Adopt(costs);
   communicator_.Barrier({.what = "saved", .step = state_.step});
+}
+
+void Trainer::ReportLedger() const {
+  if (ledger_.history().empty()) return;
+  for (TrainingCallback* callback : options_.callbacks) callback->OnLedger(ledger_.history());
 }
 
 void Trainer::LogStep(const StepResult& result, double seconds) {

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,9 @@
 #include "src/core/files/run_lock.h"
 #include "src/optim/lr_schedule.h"
 #include "src/train/evaluation/metrics.h"
+#include "src/train/loop/epoch_ledger.h"
+#include "src/train/loop/save_clock.h"
+#include "src/train/loop/save_schedule.h"
 #include "src/train/loop/straggler.h"
 #include "src/train/loop/training_callback.h"
 #include "src/train/state/run_metadata.h"
@@ -39,7 +41,8 @@ struct TrainerOptions {
   std::string train_dir;            // created if missing; "": nothing is read or written
   int64_t max_number_of_steps = 0;  // 0: no limit
   int64_t log_every_n_steps = 10;
-  double save_interval_secs = 600;
+  SaveScheduleOptions saves;
+  SaveClock* save_clock = nullptr;  // measures steps and saves; null: one of the trainer's own
   int keep_checkpoints = 5;
   int64_t max_bad_records = 0;  // per epoch, over all ranks
   bool low_memory = false;      // checkpoints are written without a copy; training waits for them
@@ -84,6 +87,9 @@ class Trainer {
   ExitCode Run();
 
   const RunState& state() const { return state_; }
+  // Returns everything that a checkpoint says about the run: its metadata, and the ledger of epochs
+  // as of the last save. The same on all ranks; does not communicate.
+  RunMetadata Attributes() const;
   // The accuracy of the weights in train_dir/best; -1 if there are none. For rank 0.
   double best_accuracy() const { return best_accuracy_; }
 
@@ -113,18 +119,18 @@ class Trainer {
   ExitCode Finish();
   void LogNoStepTrained() const;
   bool CanLaunchAhead() const;
-  io::EpochCounts CountsBefore(int64_t epoch) const;
-  void CountValidSamples(io::Batch& batch, int64_t step);
   void BeginStep();
   StepResult EndStep();
   StepResult Step();
   bool Evaluate();
   void SaveBest(double accuracy);
-  void Write(io::CheckpointWriter& writer, const std::map<std::string, std::string>& attributes);
+  void Write(io::CheckpointWriter& writer, const RunMetadata& attributes);
   std::string ReportStragglers();
   void HandleSkippedStep(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
+  void ShareSaveCosts();
+  void ReportLedger() const;
   void LogStep(const StepResult& result, double seconds);
 
   TrainStep& step_;
@@ -139,7 +145,10 @@ class Trainer {
   std::unique_ptr<io::CheckpointWriter> best_;
   double best_accuracy_ = -1;
   std::unique_ptr<io::BatchSource> source_;
-  RunState source_start_;  // the position at which source_ started
+  EpochLedger ledger_;
+  SaveClock own_save_clock_;
+  SaveClock& save_clock_;
+  SaveSchedule saves_;
   StragglerDetector stragglers_;
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
@@ -147,7 +156,6 @@ class Trainer {
   int64_t first_step_ = 0;           // the step at which this call of Run() started
   bool evaluation_pending_ = false;  // the weights of this step are still to be evaluated
   int skipped_in_a_row_ = 0;
-  Clock::time_point last_save_;
   Clock::time_point step_start_;  // start of the current step, or end of the previous one if later
 };
 

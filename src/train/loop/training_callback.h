@@ -6,10 +6,17 @@
 
 #include "io/pipeline/dataset.h"
 #include "src/train/evaluation/metrics.h"
+#include "src/train/loop/epoch_history.h"
 #include "src/train/state/state.h"
 #include "src/train/step/train_step.h"
 
 namespace carole::train {
+
+// What would be lost if the job died now: everything since the last checkpoint on the disk.
+struct UnsavedWork {
+  int64_t steps = 0;
+  double seconds = 0;
+};
 
 // A step whose update was applied.
 struct AppliedStep {
@@ -17,7 +24,8 @@ struct AppliedStep {
   const StepResult& result;
   const io::BatchSource& source;
   double learning_rate = 0;
-  double seconds = 0;  // from asking for the batch to the end of the update
+  double seconds = 0;   // from asking for the batch to the end of the update
+  UnsavedWork unsaved;  // after the step; only on rank 0
 };
 
 // Base class of callbacks. The trainer calls all callbacks in their order, on the training thread,
@@ -39,6 +47,8 @@ class TrainingCallback {
   virtual void OnEvaluationEnd(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
   // `seconds` is the time for which training paused; another thread may still write the file.
   virtual void OnSave(int64_t /*step*/, double /*seconds*/) {}
+  // The ledger of epochs has changed: after a resume, at the end of an epoch, and before a save.
+  virtual void OnLedger(const EpochHistory& /*ledger*/) {}
   // A rank delays the others noticeably. `summary` says which ranks have done so, and by how much;
   // it replaces that of the last call. Called on rank 0 only, rarely.
   virtual void OnStragglers(const std::string& /*summary*/) {}

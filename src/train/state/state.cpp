@@ -173,6 +173,16 @@ io::Checkpoint ReadForeign(const io::WeightsSource& file, const VariableStore& s
 
 }  // namespace
 
+size_t StateBytes(const ReplicaView& replica) {
+  const VariableStore& store = replica.store;
+  size_t bytes = store.weights_bytes() + store.statistics_bytes() +
+                 replica.optimizer.slots().size() * replica.optimizer.slot_bytes();
+  for (size_t i = 0;
+       replica.moving_averages != nullptr && i < replica.moving_averages->num_arenas(); ++i)
+    bytes += replica.moving_averages->shadow(i).size();
+  return bytes;
+}
+
 io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind) {

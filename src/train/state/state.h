@@ -38,6 +38,9 @@ struct RunState {
   io::SkippedRecords skipped{};  // how many of these samples were skipped, by reason
 };
 
+// Returns the bytes that a checkpoint of this replica holds, up to scalars.
+size_t StateBytes(const ReplicaView& replica);
+
 // kCopy: the snapshot holds copies of all values. kLive: it reads values only when it is written,
 // so the replica must outlive the snapshot and must not change until then.
 enum class SnapshotKind : uint8_t { kCopy, kLive };

@@ -251,6 +251,30 @@ TEST_F(PipelineTest, ResumedEpochCountsOnlyItsRest) {
   EXPECT_EQ(source->ExpectedCounts(3).seen, kNumRecords);
 }
 
+TEST_F(PipelineTest, BatchesNameTheRecordsThatCount) {
+  const auto source = MakePipeline(Options());
+  for (int i = 0; i < 9; ++i) {
+    const Batch* batch = source->Next();
+    ASSERT_EQ(std::ssize(batch->records), batch->valid);
+    for (int64_t row = 0; row < batch->valid; ++row)
+      EXPECT_EQ(batch->records[row], RecordOf(*batch, row));
+  }
+}
+
+// So a run notices that its data was replaced by as many other records.
+TEST_F(PipelineTest, AHashIsThatOfShardsAndOffsets) {
+  const uint64_t hash = MakePipeline(Options())->ExpectedCounts(0).hash;
+  EXPECT_EQ(MakePipeline(Options())->ExpectedCounts(7).hash, hash);
+  std::vector<std::string> examples = Examples();
+  ExampleBuilder longer;
+  longer.Add("comment", std::string("the records after this one begin later"));
+  examples[0] += longer.Finish();
+  WriteExamples(examples);
+  const io::EpochCounts counts = MakePipeline(Options())->ExpectedCounts(0);
+  EXPECT_EQ(counts.seen, kNumRecords);
+  EXPECT_NE(counts.hash, hash);
+}
+
 TEST_F(PipelineTest, BlockShuffleSeesEachRecordOnce) {
   PipelineOptions options = Options();
   options.shuffle_block_records = 2;

@@ -184,6 +184,27 @@ TEST(Report, ShortensLongClassNames) {
   EXPECT_THAT(html, HasSubstr(">short</text>"));
 }
 
+TEST(Report, ShowsTheLedgerAndWhatALossWouldCost) {
+  ReportInfo info{.unsaved = train::UnsavedWork{.steps = 120, .seconds = 65}};
+  info.ledger.Add({.epoch = 0,
+                   .records = 300,
+                   .counts = {.seen = 297, .skipped = {2, 0, 1}, .hash = 0xABC},
+                   .duplicated = 4,
+                   .missing = 5,
+                   .is_complete = true});
+  info.ledger.current = {.epoch = 1, .records = 300, .counts = {.seen = 64}};
+  const std::string page = MakeReport(info, {});
+  EXPECT_THAT(page, HasSubstr("<tr><td>0</td><td>297</td><td>3</td><td>4</td><td>5</td>"
+                              "<td>0000000000000abc</td></tr>"));
+  EXPECT_THAT(page, HasSubstr("<tr><td>1</td><td>64</td><td>0</td><td>0</td>"
+                              "<td>64 of 300 records</td>"));
+  EXPECT_THAT(page, HasSubstr("<tr><td>all 1</td><td>297</td>"));
+  EXPECT_THAT(page, HasSubstr("<b>120 steps</b><span>0:01:05: lost if the job dies"));
+  const std::string empty = MakeReport({}, {});
+  EXPECT_THAT(empty, Not(HasSubstr("id=\"ledger\"")));
+  EXPECT_THAT(empty, Not(HasSubstr("lost if")));
+}
+
 TEST(Report, ShowsTheLastSummaryOfStragglers) {
   const TemporaryFolder folder;
   Report report({.folder = folder.path(), .info = {.settings = {{"flags", "--a=1"}}}});

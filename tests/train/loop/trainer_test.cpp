@@ -96,7 +96,7 @@ TEST(StopSignals, ASecondInterruptKillsAndNohupIsRespected) {
 TEST(TrainerTest, SavesAndLogsByTime) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 6), .num_ranks = 2};
-  job.options.save_interval_secs = 0;
+  job.options.saves.interval_secs = 0;
   job.options.keep_checkpoints = 3;
   job.options.log_every_n_steps = 2;
   ::testing::internal::CaptureStderr();
@@ -115,7 +115,7 @@ TEST(TrainerTest, TimedSavesWaitForLocalSgd) {
   for (const int interval : {600, 0}) {
     const TemporaryFolder folder;
     Job job{.options = OptionsFor(folder, 10), .num_ranks = 2, .local_sgd_steps = 4};
-    job.options.save_interval_secs = interval;
+    job.options.saves.interval_secs = interval;
     const JobResult result = RunJob(job);
     ExpectNoErrors(result);
     weights.push_back(result.weights);
@@ -136,7 +136,7 @@ TEST(TrainerTest, SavesOnceBeforeEachEvaluation) {
   for (const auto& [interval, steps] : {std::pair(600, evaluated), {0, all}}) {
     const TemporaryFolder folder;
     Job job{.options = OptionsFor(folder, 5), .num_ranks = 2};
-    job.options.save_interval_secs = interval;
+    job.options.saves.interval_secs = interval;
     job.options.eval_every = 2;
     job.options.evaluate = [] { return Metrics(10); };
     ::testing::internal::CaptureStderr();
