@@ -16,10 +16,11 @@ constexpr const char* kPhases[] = {"input",     "forward", "backward",  "reducti
                                    "optimizer", "saving",  "evaluation"};
 
 struct Fault {
-  const char* kind;  // src/train/step/phase.h
+  const char* kind;  // src/commands/drill/injection.h
   int exit_code;     // of mpirun; it is the rank's own code if mpirun saw the rank end
 };
-constexpr Fault kFaults[] = {{"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"stop", 69}};
+constexpr Fault kFaults[] = {
+    {"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"freeze", 69}};
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kind; }
 
@@ -32,7 +33,7 @@ class FaultTest : public CliTest,
   std::string culprit() const { return std::to_string(std::get<0>(GetParam())); }
   std::string phase() const { return std::get<1>(GetParam()); }
   const Fault& fault() const { return std::get<2>(GetParam()); }
-  bool freezes() const { return fault().kind == std::string("stop"); }
+  bool freezes() const { return fault().kind == std::string("freeze"); }
   std::string Timeout() const {
     return "--collective_timeout=" + std::to_string(freezes() ? kFreezeDeadline : 60);
   }

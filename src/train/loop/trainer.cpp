@@ -494,6 +494,7 @@ void Trainer::Save() {
   last_save_ = Clock::now();
   for (TrainingCallback* callback : options_.callbacks)
     callback->OnSave(state_.step, SecondsSince(start));
+  ReachPoint(diagnostics_, "barrier", state_.step);
   communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 
