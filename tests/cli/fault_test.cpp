@@ -39,15 +39,15 @@ class FaultTest : public CliTest,
   }
 
   ProcessResult RunWithFault(const Words& arguments, int step) {
-    Words words =
+    const Words words =
         WithFault(culprit() + ":" + std::to_string(step) + ":" + phase() + ":" + fault().kind,
                   CaroleWords(arguments, 2));
-    // mpirun gives the other rank 3 seconds to report what it saw.
-    words.insert(words.begin() + 1, "OMPI_MCA_odls_base_sigkill_timeout=3");
-    // Open MPI 5 would lose that report if the exit code of a rank ended the job. With this setting
-    // the job ends with the exit code of the other rank.
-    words.insert(words.begin() + 1, "PRTE_MCA_state_base_error_non_zero_exit=0");
-    return RunProcess(words, 120);
+    // mpirun gives the other rank 3 seconds to report what it saw. Open MPI 5 would lose that
+    // report if the exit code of a rank ended the job. With the second setting the job ends with
+    // the exit code of the other rank.
+    const Words settings = {"OMPI_MCA_odls_base_sigkill_timeout=3",
+                            "PRTE_MCA_state_base_error_non_zero_exit=0"};
+    return RunProcess(WithEnvironment(settings, words), 120);
   }
 
   void ExpectEnd(const ProcessResult& result, int step) {

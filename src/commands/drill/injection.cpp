@@ -3,9 +3,10 @@
 // of the process happen in the first one; wrong gradients and weights in the second one, which sees
 // the memory of the replica. Both run on the training thread.
 //
-// A slow network is a pause after each all-reduce, so this rank joins the next one late. A full
-// disk is a limit of the size of files: with it, writing fails as on a full disk, and no other
-// process is affected. A lost host is the death of the launcher's daemon and of the rank.
+// A slow network is a pause after the first all-reduce of each step, so this rank joins the next
+// one late. A full disk is a limit of the size of files: with it, writing fails as on a full disk,
+// and no other process is affected. A lost host is the death of the launcher's daemon and of the
+// rank.
 #include "src/commands/drill/injection.h"
 
 #include <fmt/format.h>
@@ -143,8 +144,8 @@ class Fault {
   void OnPoint(Diagnostics& diagnostics, std::string_view point, int64_t step) {
     if (kind_.target == Target::kCollectives && !std::exchange(observes_, true)) {
       diagnostics.SetObserver([this](const collectives::CollectiveRecord& record) {
-        if (record.operation == collectives::Operation::kAllReduce && record.step >= step_)
-          kind_.act();
+        if (record.operation != collectives::Operation::kAllReduce || record.step < step_) return;
+        if (std::exchange(last_step_, record.step) != record.step) kind_.act();  // once in a step
       });
     }
     if (kind_.target == Target::kProcess && point == point_ && IsDue(step)) kind_.act();
@@ -175,6 +176,7 @@ class Fault {
   const std::string point_;
   const Kind& kind_;
   bool is_done_ = false, observes_ = false;
+  int64_t last_step_ = -1;  // of the thread that runs the collectives
 };
 
 }  // namespace
