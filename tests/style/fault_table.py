@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails if tests/FAULTS.md names a test that does not exist, or has a row without a test.
 
-    fault_table.py ROOT [BUILD]     BUILD: a build folder, whose list of tests is used for names that CMake makes
+    fault_table.py ROOT [BUILD]             BUILD: a build folder, whose list of tests is used for names that CMake makes
+    fault_table.py ROOT BUILD --write-seconds    fills the column of seconds from the last run of ctest in BUILD
 
 A row names its test in one of these ways. "No test" is allowed, and counted.
 
@@ -19,6 +20,7 @@ COLUMNS = 4
 MIN_ROWS = 60
 GTEST = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
 ADD_TEST = re.compile(r"^add_test\((?:\[=*\[)?([^\s\]]+)", re.MULTILINE)
+TIME = re.compile(r"^\d+/\d+ Test: (\S+)$.*?^Test time = +([\d.]+) sec$.*?^Test (Passed)\.$", re.MULTILINE | re.DOTALL)
 NO_TEST = "no test"
 # Folders whose tests are known only to CMake, and only in a build with MPI.
 CMAKE_FOLDERS = ("drill", "mpi", "soak")
@@ -96,12 +98,39 @@ def find_errors(text, root, gtests, ctests, folders):
     return errors
 
 
+def read_seconds(log):
+    """Returns the seconds of each test of ctest's log that passed. A parametrized test has those of its slowest case."""
+    seconds = {}
+    for block in re.split(r"^-+\n\n(?=\d+/\d+ Testing)", log, flags=re.MULTILINE):
+        if match := TIME.search(block):
+            # cli.Phases/FaultTest.EndsTheJob/saving_kill -> cli.FaultTest.EndsTheJob
+            folder, _, rest = match[1].partition(".")
+            name = f"{folder}.{re.sub(r'^[^/.]*/(?=.*[.])', '', rest).split('/')[0]}"
+            seconds[name] = max(seconds.get(name, 0), float(match[2]))
+    return seconds
+
+
+def write_seconds(text, seconds):
+    """Returns the page with the seconds of the tests that were measured."""
+    lines = text.splitlines()
+    for number, cells in rows_of(text):
+        name = cells[2].strip("`") if len(cells) == COLUMNS else ""
+        if name in seconds:
+            lines[number - 1] = "| " + " | ".join([*cells[:3], f"{seconds[name]:.1f}"]) + " |"
+    return "\n".join(lines) + "\n"
+
+
 def main():
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) not in (2, 3, 4) or sys.argv[3:] not in ([], ["--write-seconds"]):
         sys.exit(__doc__)
     root = sys.argv[1]
-    text = read(os.path.join(root, "tests", "FAULTS.md"))
-    ctests, folders = find_ctests(sys.argv[2]) if len(sys.argv) == 3 else (set(), None)
+    page = os.path.join(root, "tests", "FAULTS.md")
+    text = read(page)
+    if len(sys.argv) == 4:
+        text = write_seconds(text, read_seconds(read(os.path.join(sys.argv[2], "Testing", "Temporary", "LastTest.log"))))
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(text)
+    ctests, folders = find_ctests(sys.argv[2]) if len(sys.argv) > 2 else (set(), None)
     errors = find_errors(text, root, find_gtests(root), ctests, folders)
     for error in errors:
         print(f"tests/FAULTS.md: {error}")

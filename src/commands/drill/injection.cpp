@@ -89,11 +89,11 @@ enum class Target { kProcess, kGradient, kWeight, kCollectives };
 
 struct Kind {
   std::string_view name;
-  Target target = Target::kProcess;
+  std::string_view own_point = "";   // "": any point
   void (*act)() = nullptr;           // for kProcess and kCollectives
   void (*change)(Values) = nullptr;  // for kGradient and kWeight
-  std::string_view own_point = "";   // "": any point
-  bool repeats = false;              // in each step from the first one on
+  Target target = Target::kProcess;
+  bool repeats = false;  // in each step from the first one on
 };
 
 constexpr Kind kKinds[] = {
@@ -110,24 +110,24 @@ constexpr Kind kKinds[] = {
     {.name = "sigxcpu", .act = [] { raise(SIGXCPU); }},
     {.name = "full_disk", .act = FillDisk},
     {.name = "lost_host", .act = LoseHost},
-    {.name = "slow_input", .act = Pause, .own_point = "input", .repeats = true},
-    {.name = "slow_compute", .act = Pause, .own_point = "forward", .repeats = true},
+    {.name = "slow_input", .own_point = "input", .act = Pause, .repeats = true},
+    {.name = "slow_compute", .own_point = "forward", .act = Pause, .repeats = true},
     {.name = "slow_network",
-     .target = Target::kCollectives,
-     .act = Pause,
      .own_point = "reduction",
+     .act = Pause,
+     .target = Target::kCollectives,
      .repeats = true},
-    {.name = "nan", .target = Target::kGradient, .change = SetToNan, .own_point = "backward"},
+    {.name = "nan", .own_point = "backward", .change = SetToNan, .target = Target::kGradient},
     {.name = "flip_gradient",
-     .target = Target::kGradient,
-     .change = FlipBit,
-     .own_point = "backward"},
-    {.name = "broken_core",
-     .target = Target::kGradient,
-     .change = FlipBit,
      .own_point = "backward",
+     .change = FlipBit,
+     .target = Target::kGradient},
+    {.name = "broken_core",
+     .own_point = "backward",
+     .change = FlipBit,
+     .target = Target::kGradient,
      .repeats = true},
-    {.name = "flip_weight", .target = Target::kWeight, .change = FlipBit, .own_point = "backward"},
+    {.name = "flip_weight", .own_point = "backward", .change = FlipBit, .target = Target::kWeight},
 };
 
 const Kind* FindKind(std::string_view name) {
