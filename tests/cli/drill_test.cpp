@@ -87,6 +87,17 @@ TEST(Drill, PassesAndWritesAPage) {
   EXPECT_EQ(CountOf(page, "href="), 0);
 }
 
+// The ranks that run the drill tell rank 0 their hosts. Rank 0 then starts jobs of its own.
+TEST(Drill, RunsUnderMpirun) {
+  const TemporaryFolder folder;
+  const ProcessResult result =
+      Carole({"drill", "--faults=nan_skip", "--work_dir=" + folder / "drill"}, 2);
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("2 ranks on "),
+                                ContainsRegex("nan_skip +backward .* pass +exit 0, message found"),
+                                HasSubstr("1 cases, 0 failed")));
+}
+
 // A case that ends in another way than promised fails the drill. Here it ends too late.
 TEST(Drill, FailsIfATrainingHangs) {
   const TemporaryFolder folder;

@@ -84,6 +84,21 @@ def processes_with(program, text):
     return sorted(found)
 
 
+def parent_of(process):
+    """Returns the parent of a process, or 0 if the process has ended."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def ranks_with(program, text):
+    """Returns the ranks of a job. Processes that a rank has started are left out."""
+    found = processes_with(program, text)
+    return [process for process in found if parent_of(process) not in found]
+
+
 def holdings_of(process):
     """Returns what a process holds, or None if it has ended."""
     try:
@@ -216,7 +231,7 @@ class Soak:
         return code
 
     def inject(self, fault, train_dir):
-        processes = processes_with(self.carole, train_dir)
+        processes = ranks_with(self.carole, train_dir)
         if not processes or fault == "none":
             return
         self.counts["fault " + fault] += 1
@@ -261,17 +276,17 @@ class Soak:
             time.sleep(1)
             if "global step 100:" not in self.log("long.log"):
                 continue
-            for process in processes_with(self.carole, train_dir):
+            for process in ranks_with(self.carole, train_dir):
                 if holdings := holdings_of(process):
                     self.samples[process].append((time.monotonic() - start, holdings))
-            if rng.random() < 0.02 and (processes := processes_with(self.carole, train_dir)):
+            if rng.random() < 0.02 and (processes := ranks_with(self.carole, train_dir)):
                 self.counts["long training frozen"] += 1
                 process = rng.choice(processes)
                 send(process, signal.SIGSTOP)
                 time.sleep(rng.uniform(0.1, 2))
                 send(process, signal.SIGCONT)
         if job.poll() is None:
-            for process in processes_with(self.carole, train_dir):
+            for process in ranks_with(self.carole, train_dir):
                 send(process, signal.SIGUSR1)
         try:
             code = job.wait(LIMIT)

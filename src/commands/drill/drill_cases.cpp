@@ -129,7 +129,7 @@ void ExpectStop(const FaultRow& row, DrillCase& drill) {
 void ExpectWeightFault(const DrillJob& job, DrillCase& drill) {
   constexpr int kFewestForRepair = 3;  // ranks
   drill.flags.emplace_back("--audit_every_n_steps=1");
-  drill.words = {"[audit]", RankText(drill.injection.rank)};
+  drill.words = {RankText(drill.injection.rank)};
   drill.codes = {kGone};
   if (job.ranks >= kFewestForRepair) drill.codes.push_back(0);
   drill.expected = job.ranks >= kFewestForRepair ? "repaired or exit 69, the log names the rank"
