@@ -106,7 +106,7 @@ void OpenClosedStreams() {
 // variable before main(), so the program restarts itself. If that fails, the program continues
 // unchanged.
 void LimitOpenMpSpinning(char** argv) {
-  constexpr std::string_view kComputing[] = {"train", "eval", "predict", "bench"};
+  constexpr std::string_view kComputing[] = {"train", "eval", "predict", "bench", "drill"};
   if (argv[0] == nullptr || argv[1] == nullptr ||
       std::find(std::begin(kComputing), std::end(kComputing), argv[1]) == std::end(kComputing) ||
       std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr)

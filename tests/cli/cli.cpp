@@ -107,7 +107,10 @@ Words WithEnvironment(const Words& words, const Words& command) {
 }
 
 Words WithFault(const std::string& fault, const Words& words) {
-  return WithEnvironment({"CAROLE_TEST_FAULT=" + fault}, words);
+  Words all = words;
+  all.insert(std::find(all.begin(), all.end(), CAROLE_BINARY) + 1,
+             {"drill", "--inject=" + fault, "--"});
+  return all;
 }
 
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test) {

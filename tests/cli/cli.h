@@ -23,8 +23,8 @@ ProcessResult Carole(const Words& arguments, int ranks = 1);
 // Runs that command line and expects exit code 0.
 ProcessResult RunToEnd(const Words& arguments, int ranks = 1);
 
-// Returns the command with CAROLE_TEST_FAULT=RANK:STEP:PHASE:KIND in its environment
-// (src/train/step/phase.h).
+// Returns the command line of CaroleWords() with the fault RANK:STEP:POINT:KIND in its rank
+// (src/commands/drill/injection.h).
 Words WithFault(const std::string& fault, const Words& words);
 
 // Writes drawn digits of 28x28 pixels as IDX files, MNIST's format.

@@ -16,10 +16,11 @@ constexpr const char* kPhases[] = {"input",     "forward", "backward",  "reducti
                                    "optimizer", "saving",  "evaluation"};
 
 struct Fault {
-  const char* kind;  // src/train/step/phase.h
+  const char* kind;  // src/commands/drill/injection.h
   int exit_code;     // of mpirun; it is the rank's own code if mpirun saw the rank end
 };
-constexpr Fault kFaults[] = {{"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"stop", 69}};
+constexpr Fault kFaults[] = {
+    {"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"freeze", 69}};
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kind; }
 
@@ -32,21 +33,21 @@ class FaultTest : public CliTest,
   std::string culprit() const { return std::to_string(std::get<0>(GetParam())); }
   std::string phase() const { return std::get<1>(GetParam()); }
   const Fault& fault() const { return std::get<2>(GetParam()); }
-  bool freezes() const { return fault().kind == std::string("stop"); }
+  bool freezes() const { return fault().kind == std::string("freeze"); }
   std::string Timeout() const {
     return "--collective_timeout=" + std::to_string(freezes() ? kFreezeDeadline : 60);
   }
 
   ProcessResult RunWithFault(const Words& arguments, int step) {
-    Words words =
+    const Words words =
         WithFault(culprit() + ":" + std::to_string(step) + ":" + phase() + ":" + fault().kind,
                   CaroleWords(arguments, 2));
-    // mpirun gives the other rank 3 seconds to report what it saw.
-    words.insert(words.begin() + 1, "OMPI_MCA_odls_base_sigkill_timeout=3");
-    // Open MPI 5 would lose that report if the exit code of a rank ended the job. With this setting
-    // the job ends with the exit code of the other rank.
-    words.insert(words.begin() + 1, "PRTE_MCA_state_base_error_non_zero_exit=0");
-    return RunProcess(words, 120);
+    // mpirun gives the other rank 3 seconds to report what it saw. Open MPI 5 would lose that
+    // report if the exit code of a rank ended the job. With the second setting the job ends with
+    // the exit code of the other rank.
+    const Words settings = {"OMPI_MCA_odls_base_sigkill_timeout=3",
+                            "PRTE_MCA_state_base_error_non_zero_exit=0"};
+    return RunProcess(WithEnvironment(settings, words), 120);
   }
 
   void ExpectEnd(const ProcessResult& result, int step) {

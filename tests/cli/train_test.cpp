@@ -34,7 +34,8 @@ class TrainTest : public CliTest {
   void StopAndResume(int signal, int ranks) {
     const Words steps = {"--max_number_of_steps=100", "--collective_timeout=600"};
     Train(folder_ / "whole", steps, ranks);
-    Subprocess job(WithFault("0:5:input:stop", CaroleWords(TrainWords(train_dir_, steps), ranks)));
+    Subprocess job(
+        WithFault("0:5:input:freeze", CaroleWords(TrainWords(train_dir_, steps), ranks)));
     pid_t rank = 0;
     const auto is_stopped = [&] {
       for (pid_t process : ProcessesWith(train_dir_)) {

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -113,8 +114,12 @@ class SlurmTest(unittest.TestCase):
     # script. One of those is stopped until it has got the signal, so the training cannot end before.
     def save_requeue_and_resume(self, start, *options):
         steps = 40
+        program = os.path.join(self.folder, "carole_with_fault")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec {shlex.quote(CAROLE)} drill --inject=1:20:input:freeze -- "$@"\n')
+        os.chmod(program, 0o755)
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps, "--collective_timeout=600"),
-                          CAROLE_START=start, CAROLE_TEST_FAULT="1:20:input:stop")
+                          CAROLE_START=start, CAROLE=program)
         self.wait_for_step(20)
         (rank,) = self.processes_on_last_node(job, os.path.basename(CAROLE))
         wait_until(lambda: process_status(rank, "State").startswith("T"), LONG, self.log)

@@ -1,12 +1,15 @@
 """Tests of the style checks: each forbidden case is reported, and allowed cases are not."""
 
+import os
 import unittest
 
+import fault_table
 import include_edges
 import prose
 import tidy
 import words
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 NETS = "carole_room(\n  PUBLIC carole::nets_layers\n  PRIVATE carole::core_text)\n"
 
 FORBIDDEN = (  # path, line, part of the error
@@ -154,6 +157,36 @@ class Words(unittest.TestCase):
 
     def test_accepts_ordinary_text(self):
         self.assertEqual(words.find_errors("a.cpp", b"// TO" + b"DO(#12): x\nsrc/network/a /usr/share/x ${d}/work/\n"), [])
+
+
+class FaultTable(unittest.TestCase):
+    GTESTS = {"cli.StopTest.AtAnyMoment"}
+
+    def errors_of(self, *cells, folders=frozenset({"mpi"})):
+        row = "| " + " | ".join(cells) + " |\n"
+        return fault_table.find_errors(row * fault_table.MIN_ROWS, ROOT, self.GTESTS, {"mpi.kill_0.3"}, folders)
+
+    def test_accepts_tests_that_exist(self):
+        for test in ("`cli.StopTest.AtAnyMoment`", "`mpi.kill_0.3`"):
+            self.assertEqual(self.errors_of("kill", "ends", test, "3"), [])
+        self.assertEqual(self.errors_of("kill", "ends", "no test", ""), [])
+        self.assertEqual(self.errors_of("kill", "ends", "`mpi.kill_9.3`", "3", folders=frozenset()), [])
+
+    def test_rejects_others(self):
+        for test in ("`cli.StopTest.Never`", "`mpi.kill_9.3`", "cli.StopTest.AtAnyMoment", "", "`./run nothing`",
+                     "`tests/none_test.py::test_none`"):  # fmt: skip
+            self.assertNotEqual(self.errors_of("kill", "ends", test, "3"), [], test)
+        self.assertNotEqual(self.errors_of("kill", "ends", "`mpi.kill_0.3`", ""), [])
+        self.assertNotEqual(self.errors_of("kill", "`mpi.kill_0.3`", "3"), [])
+
+    def test_takes_seconds_from_the_log(self):
+        end = "-" * 10 + "\n"
+        log = (f"1/2 Testing: x\n1/2 Test: cli.Phases/FaultTest.Ends/saving_kill\nTest time =   9.04 sec\n{end}Test Passed.\n{end}\n"
+               f"2/2 Testing: y\n2/2 Test: mpi.kill_0.3\nTest time =   2.00 sec\n{end}Test Failed.\n")  # fmt: skip
+        seconds = fault_table.read_seconds(log)
+        self.assertEqual(seconds, {"cli.FaultTest.Ends": 9.04})
+        page = fault_table.write_seconds("| kill | ends | `cli.FaultTest.Ends` | not measured |\n", seconds)
+        self.assertEqual(page, "| kill | ends | `cli.FaultTest.Ends` | 9.0 |\n")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ int ModelSummary(const Arguments& arguments);
 int Hostfile(const Arguments& arguments);
 int Launch(const Arguments& arguments);
 int Doctor(const Arguments& arguments);
+int Drill(const Arguments& arguments);
 int BenchTrain(const Arguments& arguments);
 int BenchAllreduce(const Arguments& arguments);
 int BenchInput(const Arguments& arguments);
@@ -54,6 +55,7 @@ inline constexpr Command kCommands[] = {
     {"hostfile", "print the hosts of a job for mpirun or ssh", Hostfile},
     {"launch", "run a training on all hosts of a TF_CONFIG job", Launch},
     {"doctor", "check machine, MPI, GPU, network, data and disk", Doctor},
+    {"drill", "inject faults into short trainings and check how they end", Drill},
     {"bench train", "measure the speed of training steps", BenchTrain},
     {"bench allreduce", "measure the speed of all-reduce", BenchAllreduce},
     {"bench input", "measure the speed of reading and decoding images", BenchInput},

@@ -487,6 +487,7 @@ void Trainer::ShareSaveCosts() {
   communicator_.Broadcast(std::as_writable_bytes(std::span(&costs, 1)), 0,
                           {.what = "save costs", .step = state_.step});
   if (!is_writer()) save_clock_.Adopt(costs);
+  ReachPoint(diagnostics_, "barrier", state_.step);
   communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 
