@@ -7,13 +7,20 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "src/core/error.h"
 
 namespace carole::collectives {
+
+// Replicas differ. Unlike after other CommErrors, the state of no rank may be saved.
+class ReplicaError : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 // Hashes the bits of the values. The order of the elements matters.
 uint64_t HashOfFloats(std::span<const float> values);
 
-// Compares a hash of `weights` among all ranks. Collective. Throws CommError if replicas differ;
+// Compares a hash of `weights` among all ranks. Collective. Throws ReplicaError if they differ;
 // the error names the ranks in the minority and both hashes. `what` names the data ("weights") and
 // must be a literal.
 void VerifyReplicas(Communicator& communicator, std::span<const float> weights,

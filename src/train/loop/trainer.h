@@ -41,8 +41,9 @@ struct TrainerOptions {
   int64_t log_every_n_steps = 10;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
-  int64_t max_bad_records = 0;  // per epoch, over all ranks
-  bool low_memory = false;      // checkpoints are written without a copy; training waits for them
+  int64_t max_bad_records = 0;   // per epoch, over all ranks
+  bool keeps_survivors = false;  // ShareState() is called on the step; needs StepOptions::survivors
+  bool low_memory = false;       // checkpoints are written without a copy; training waits for them
   OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;                     // of a new run; a resumed run keeps its own
   RunMetadata attributes;                // stored in checkpoints: net, flags, version
@@ -103,6 +104,8 @@ class Trainer {
   void Start();
   void RestoreOrInitialize();
   void OpenSource();
+  void ShareState();
+  RunState After(const io::Batch& batch) const;
   void ResumeFrom(const RunMetadata& before);
   void RequireEmptyBestFolder() const;
   bool AnyRankRequestsStop();

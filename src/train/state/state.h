@@ -38,6 +38,9 @@ struct RunState {
   io::SkippedRecords skipped{};  // how many of these samples were skipped, by reason
 };
 
+// Stores the progress in a checkpoint.
+void StoreProgress(const RunState& progress, io::Checkpoint& checkpoint);
+
 // kCopy: the snapshot holds copies of all values. kLive: it reads values only when it is written,
 // so the replica must outlive the snapshot and must not change until then.
 enum class SnapshotKind : uint8_t { kCopy, kLive };

@@ -94,7 +94,7 @@ void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& r
     std::vector<uint64_t> values;
     for (size_t at = i; at < all.size(); at += num_hashes) values.push_back(all[at]);
     if (AllEqual(values)) continue;
-    throw CommError(fmt::format(
+    throw collectives::ReplicaError(fmt::format(
         "[audit] {}: replicas differ at step {}: {}; check memory and network of the ranks that "
         "differ; the last checkpoint is good",
         hashes.NameOf(i), step, collectives::DescribeDifferingRanks(communicator, values)));

@@ -14,8 +14,8 @@ namespace carole::train {
 // `frozen` variables (indexes into the store): their gradients are never reduced, so nothing else
 // would show a difference. Each rank sends one number; only if these differ, one number per
 // variable. Collective.
-// Throws CommError that names the first variable that differs (its weights or a slot) and the ranks
-// in the minority. If no value has a majority, it names all ranks.
+// Throws ReplicaError that names the first variable that differs (its weights or a slot) and the
+// ranks in the minority. If no value has a majority, it names all ranks.
 void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& replica,
                    std::span<const int> frozen, int64_t step);
 

@@ -14,6 +14,8 @@
 
 namespace carole::train {
 
+class SurvivingState;  // src/train/survival/surviving_state.h
+
 struct StepOptions {
   size_t activation_bytes = 0;              // budget for activations (CompileWithin); 0: no limit
   std::optional<size_t> host_memory_bytes;  // per rank; a step that needs more causes a warning
@@ -39,7 +41,9 @@ struct StepOptions {
   int64_t local_sgd_steps = 0;
   LossScaleOptions loss_scale;
   int64_t audit_every_n_steps = 0;  // check that replicas are equal (replica_audit.h); 0: never
-  bool replay = true;               // use CUDA graph replay if possible (step_replay.h)
+  SurvivingState* survivors =
+      nullptr;         // keeps the state for the rank's guardian; null: nobody does
+  bool replay = true;  // use CUDA graph replay if possible (step_replay.h)
   // Prepares the communicator to reduce device memory. Collective. Needed by several ranks whose
   // backend has_own_memory().
   std::function<void()> connect_devices;
