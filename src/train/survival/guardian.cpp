@@ -22,8 +22,8 @@
 // Saving. All replicas of a step are equal, so one whole state is enough. The guardians agree
 // through small files in train_dir/.survivors (claims.h):
 //   1. Each guardian claims (rank, step, whole or not). A rank that died in the middle of an update
-//      has no whole state, and neither has one that died of SIGSEGV, SIGBUS, SIGILL, SIGFPE or
-//      SIGABRT, because its memory may be damaged.
+//      has no whole state. Nor has one that died of SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT: its
+//      memory may be damaged.
 //   2. It waits until all ranks have claimed, or until no new claim has come for kQuietSeconds.
 //   Ranks
 //      notice a loss within milliseconds (CommError), or are killed by mpirun after 1 to 2 s. The

@@ -30,8 +30,9 @@ void OnFatalSignal(int signal) {
 }
 
 void MarkFatalSignals(std::atomic<int32_t>& mark) {
-  const bool was_installed = fatal_signal_of_rank.exchange(&mark) != nullptr;
-  if (was_installed) return;
+  fatal_signal_of_rank = &mark;
+  static bool is_installed = false;
+  if (std::exchange(is_installed, true)) return;
   struct sigaction action {};
   action.sa_handler = OnFatalSignal;
   action.sa_flags = SA_ONSTACK;
@@ -62,6 +63,11 @@ void StoreScalars(const ReplicaView& replica, StateRecord& record) {
 
 SurvivingState::SurvivingState()
     : record_memory_(AppendRecord(memory_)), record_(new (record_memory_.get()) StateRecord) {}
+
+SurvivingState::~SurvivingState() {
+  std::atomic<int32_t>* mark = &record_->fatal_signal;
+  fatal_signal_of_rank.compare_exchange_strong(mark, nullptr);
+}
 
 void SurvivingState::TurnOff(std::string_view reason) {
   if (!std::exchange(is_on_, false)) return;

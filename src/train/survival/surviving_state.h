@@ -21,6 +21,9 @@ class SurvivingState {
  public:
   // Throws ConfigError if the system refuses shared memory.
   SurvivingState();
+  ~SurvivingState();
+  SurvivingState(const SurvivingState&) = delete;
+  SurvivingState& operator=(const SurvivingState&) = delete;
 
   bool is_on() const { return is_on_; }
   // The state is not kept from here on. Logs the reason on rank 0.
