@@ -23,7 +23,7 @@ class SurvivorsTest : public CliTest {
 
   // The environment of a guardian is that of its rank, so a mark finds the guardians of this test.
   Words Marked(const Words& words) const {
-    return WithEnvironment({kMark + folder_.path().string()}, words);
+    return WithEnvironment({kMark + folder_.path()}, words);
   }
 
   std::vector<pid_t> Guardians() const {
@@ -32,7 +32,7 @@ class SurvivorsTest : public CliTest {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
       const bool is_guardian = ReadText(entry.path() / "cmdline").starts_with("carole: guardian");
-      const std::string mark = kMark + folder_.path().string();
+      const std::string mark = kMark + folder_.path();
       if (is_guardian && ReadText(entry.path() / "environ").find(mark) != std::string::npos)
         found.push_back(std::stoi(name));
     }
@@ -61,13 +61,14 @@ class SurvivorsTest : public CliTest {
     return DigestOf(train_dir);
   }
 
-  // The step in progress is the only one that is lost, and the run ends with the same bits.
+  // At most the step in progress is lost, and the run ends with the same bits.
   void ExpectNothingLost(const ProcessResult& result, int ranks, const Words& more = {}) {
     EXPECT_NE(result.exit_code, 0);
     EXPECT_THAT(GuardiansLeft(), ::testing::IsEmpty());
-    ASSERT_EQ(NewestStep(), kStep) << result.err;
+    const int64_t step = NewestStep();
+    ASSERT_TRUE(step == kStep || step == kStep + 1) << step << ":\n" << result.err;
     const ProcessResult resumed = RunToEnd(TrainWords(train_dir_, more), ranks);
-    EXPECT_THAT(resumed.err, ::testing::HasSubstr("at step " + std::to_string(kStep)));
+    EXPECT_THAT(resumed.err, ::testing::HasSubstr("at step " + std::to_string(step)));
     EXPECT_EQ(DigestOf(train_dir_), UndisturbedDigest(ranks, more));
     EXPECT_FALSE(std::filesystem::exists(train_dir_ + "/.survivors"));
   }

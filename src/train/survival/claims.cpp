@@ -121,6 +121,16 @@ bool SurvivorsFolder::HasResult() const {
   return fs::exists(folder_ + "/result", error);
 }
 
+std::optional<FileDescriptor> SurvivorsFolder::LockForWriting(double seconds) const {
+  const double end = SteadySeconds() + seconds;
+  while (true) {
+    auto [file, is_free] = TryLock(folder_ + "/run", LOCK_EX);
+    if (is_free) return std::move(file);
+    if (SteadySeconds() > end) return std::nullopt;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
 FileDescriptor SurvivorsFolder::KeepNextRunOut() const {
   return TryLock(LockPath(folder_), LOCK_SH).first;
 }

@@ -49,6 +49,10 @@ class SurvivorsFolder {
   // The saver is done, whether it has saved or not.
   void WriteResult(const std::string& text) const;
   bool HasResult() const;
+  // Waits until no other guardian writes a checkpoint, at most `seconds`, and keeps the others from
+  // writing until the returned file is closed. Returns nullopt if it takes longer. A closed file
+  // means that the file system does not support locks.
+  std::optional<FileDescriptor> LockForWriting(double seconds) const;
   // Keeps the next run out of train_dir until the returned file is closed, or this process ends.
   // Closed if the file system does not support locks.
   FileDescriptor KeepNextRunOut() const;

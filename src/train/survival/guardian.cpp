@@ -38,6 +38,9 @@
 //   10 ms  ranks 0 and 2 report CommError; their guardians claim step 7 as well
 //   60 ms  all three have claimed: rank 0's guardian writes model.ckpt-7.h5
 //
+// A frozen rank 0 keeps its lock until the job is aborted. So a guardian that waits for this lock
+// lets its own rank go on first.
+//
 // Locks. Rank 0 holds the lock of train_dir, so its guardian and the others first wait until rank 0
 // has ended or has released it. The next run must not start before they are done. So guardians hold
 // a shared lock on .survivors/lock, and a new run takes it exclusively (LockForRun()). Rank 0's
@@ -62,6 +65,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -86,6 +90,8 @@ constexpr std::chrono::milliseconds kPoll{20};
 
 // Messages of a rank to its guardian.
 constexpr char kRelease = 'd', kLost = 's', kVoid = 'x', kDescribed = 'r';
+// The message of a guardian to its rank; the end of the socket means the same.
+constexpr char kDoNotWait = 'g';
 
 // ---- the process of the guardian ----
 
@@ -152,9 +158,11 @@ bool DamagesMemory(int signal) {
 // Saves the state of one rank, together with the guardians of the other ranks.
 class Saver {
  public:
-  // `memory`: the whole shared memory. Throws DataError if it holds no valid manifest.
-  explicit Saver(std::span<const std::byte> memory)
+  // `memory`: the whole shared memory. `socket`: to the rank. Throws DataError if the memory holds
+  // no valid manifest.
+  Saver(std::span<const std::byte> memory, int socket)
       : memory_(memory),
+        socket_(socket),
         record_(*reinterpret_cast<const StateRecord*>(memory.data())),
         manifest_(ParseManifest(ManifestBytes())),
         folder_(facts().train_dir, facts().run_id) {}
@@ -235,14 +243,18 @@ class Saver {
   // Writes the checkpoint, unless the folder has one that is as new. Returns what was done.
   std::string Write(int64_t step) const {
     const std::string& train_dir = facts().train_dir;
+    if (!WaitForEndOfRun(train_dir, 0)) {
+      // A frozen rank 0 ends only when this rank aborts the job.
+      (void)send(socket_, &kDoNotWait, 1, MSG_NOSIGNAL);
+    }
     if (!WaitForEndOfRun(train_dir, kResultSeconds)) {
       LogWarning(kTag, "{}: still locked by the run; step {} is not saved", train_dir, step);
       return "locked";
     }
-    if (IsSaved(step)) {
-      LogWarning(kTag, "{}: holds step {} already", train_dir, step);
-      return "exists";
-    }
+    // Another guardian may have decided otherwise meanwhile, such as that of a rank that was
+    // frozen.
+    const std::optional<FileDescriptor> lock = folder_.LockForWriting(kResultSeconds);
+    if (!lock || IsSaved(step)) return "exists";
     io::Checkpoint checkpoint = MakeCheckpoint(manifest_, record_, memory_);
     if (!VariablesAreFinite(checkpoint)) {
       LogWarning(kTag, "step {}: not saved: a weight is not finite", step);
@@ -270,6 +282,7 @@ class Saver {
   }
 
   const std::span<const std::byte> memory_;
+  const int socket_;
   const StateRecord& record_;
   const Manifest manifest_;
   const SurvivorsFolder folder_;
@@ -307,7 +320,7 @@ class GuardianProcess {
     const std::span<const std::byte> memory = MapForReading(memory_);
     const auto& record = *reinterpret_cast<const StateRecord*>(memory.data());
     if (record.manifest_position == 0) return nullptr;
-    return std::make_unique<Saver>(memory);
+    return std::make_unique<Saver>(memory, socket_);
   }
 
   void KeepNextRunOut() {
@@ -394,12 +407,10 @@ void Guardian::Fail(const std::exception& error) { Send(IsAboutLostRank(error) ?
 
 void Guardian::WaitForEnd() {
   const double end = SteadySeconds() + kRankWaits;
-  char unused = 0;
-  while (SteadySeconds() < end) {
-    struct pollfd socket {
-      .fd = socket_.get(), .events = POLLIN, .revents = 0
-    };
-    if (poll(&socket, 1, 100) > 0 && read(socket_.get(), &unused, 1) <= 0) return;
+  struct pollfd socket {};
+  socket.fd = socket_.get();
+  socket.events = POLLIN;
+  while (poll(&socket, 1, 100) <= 0 && SteadySeconds() < end) {
   }
 }
 

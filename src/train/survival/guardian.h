@@ -32,8 +32,8 @@ class Guardian {
   // other errors no guardian of the job may save, because the state may be the cause, as when
   // replicas differ. Does not wait.
   void Fail(const std::exception& error);
-  // Waits until the guardian has ended, at most a minute. Keeps this process alive until then:
-  // Slurm kills guardians when the last rank of a host has ended.
+  // Waits until the guardian has ended or needs the end of this process, at most a minute. Slurm
+  // kills guardians when the last rank of a host has ended, so a rank must not end earlier.
   void WaitForEnd();
 
  private:

@@ -91,6 +91,17 @@ TEST(LockForRun, RefusesTheFolderOfALiveRun) {
   EXPECT_FALSE(WaitForEndOfRun(train_dir, 0));
 }
 
+TEST(SurvivorsFolder, LetsOneGuardianWrite) {
+  const TemporaryFolder folder;
+  const SurvivorsFolder run(folder.path(), 5);
+  run.Create();
+  std::optional<FileDescriptor> lock = run.LockForWriting(0);
+  ASSERT_TRUE(lock && lock->is_open());
+  EXPECT_FALSE(run.LockForWriting(0).has_value());
+  lock.reset();
+  EXPECT_TRUE(run.LockForWriting(0));
+}
+
 TEST(MakeRunId, Differs) { EXPECT_NE(MakeRunId(), MakeRunId()); }
 
 }  // namespace
