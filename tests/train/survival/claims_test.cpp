@@ -15,7 +15,6 @@ namespace carole::train {
 namespace {
 
 using Kind = Claim::Kind;
-using testing::TemporaryFolder;
 
 TEST(ChooseSaver, TakesTheLowestRankWithTheNewestWholeState) {
   EXPECT_EQ(ChooseSaver(std::vector<Claim>{}), std::nullopt);
