@@ -234,7 +234,7 @@ class LaunchTest(unittest.TestCase):
     # starts again for another reason. With --reproducible the final weights are those of one rank without a loss.
     def test_job_continues_with_one_host_fewer_and_takes_it_back(self):
         cluster, tasks = {"chief": [self.at(0)], "worker": [self.at(1)]}, [(0, "chief", 0), (1, "worker", 0)]
-        steps = 200
+        steps = 120
         flags = [f"--work_dir={self.work_dir}", "--restart_timeout=20"]
         training = train_flags(self.train_dir, steps, "--reproducible", "--all_reduce=auto")
         self.start_job(cluster, tasks, flags, training)
@@ -243,6 +243,8 @@ class LaunchTest(unittest.TestCase):
         self.processes.pop("worker0").wait(LONG)
         log = functools.partial(self.log, "chief0")
         wait_until(lambda: "1 ranks on 1 hosts" in log() and "resuming from" in log(), LONG, self.logs)
+        rank = process_of_rank(0, self.train_dir)
+        os.kill(rank, signal.SIGSTOP)  # it must not finish before the host is back
         lost = [int(step) for step in re.findall(r"global step (\d+):", log().split("restart 1 of 3")[0])][-1]
         resumed = int(re.search(r"resuming from .* at step (\d+)", log())[1])
         self.assertIn(resumed, (lost, lost + 1), self.logs())  # the line of the last step may be lost
@@ -250,7 +252,7 @@ class LaunchTest(unittest.TestCase):
         self.hosts.power_on(1)
         self.start(1, cluster, "worker", 0, flags, training)
         wait_until(lambda: self.log("worker0").count("serving sshd") == 2, LONG, self.logs)
-        os.kill(process_of_rank(0, self.train_dir), signal.SIGKILL)
+        os.kill(rank, signal.SIGKILL)
         self.expect_ends(chief0=0, worker0=0)
         self.assertIn("2 ranks on 2 hosts", log().split("restart 2 of 3")[1])
         alone = os.path.join(self.work_dir, "alone")
