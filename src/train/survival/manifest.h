@@ -60,7 +60,7 @@ Manifest MakeManifest(const ReplicaView& replica, const std::byte* saved_statist
                       const SharedMemory& memory);
 
 // Makes the checkpoint of a whole state. It reads the elements from `memory` when it is written.
-// `memory` must outlive it. Throws DataError if manifest or record do not fit the memory.
+// `manifest` and `memory` must outlive it. Throws DataError if manifest or record do not fit the memory.
 io::Checkpoint MakeCheckpoint(const Manifest& manifest, const StateRecord& record,
                               std::span<const std::byte> memory);
 

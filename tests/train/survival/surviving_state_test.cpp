@@ -196,7 +196,8 @@ TEST_F(SurvivingStateTest, CountsASkippedStepAsData) {
   Train({.optimizer = "momentum"}, {.batch_norm = true}, [&](SmallStep& step, FullCommunicator&) {
     for (int i = 0; i < 2; ++i) Step(step);
     EXPECT_EQ(progress_.step, 1);
-    const io::Checkpoint kept = GuardianView(state_).Checkpoint();
+    const GuardianView view(state_);
+    const io::Checkpoint kept = view.Checkpoint();
     EXPECT_EQ(kept.step, 1);
     EXPECT_EQ(kept.position, 8);
     EXPECT_EQ(io::ComputeDigest(kept), OwnDigest(step));
