@@ -13,6 +13,7 @@ namespace carole::collectives {
 
 // The replicas of ranks differ and cannot be repaired, or a rank computes wrong results again and
 // again. The text names the rank, its host and the first variable that differs.
+// Unlike after other CommErrors, the state of no rank may be saved.
 class ReplicaError : public CommError {
  public:
   using CommError::CommError;

@@ -33,8 +33,11 @@
 //      signals.
 //   3. Restart. If the exit code of mpirun says that a host or a rank was lost
 //      (IsWorthRestarting()), the chief goes back to phase 1, at most max_restarts times, with
-//      restart_timeout (60 s). The ranks resume from the last checkpoint. Without a lost host they
-//      are numbered again, for example 0 on h0 and 1 on h2, but the hosts keep their aliases.
+//      restart_timeout (60 s). If min_hosts is not given, one host fewer than in the last run is
+//      enough now. The ranks resume from the last checkpoint, usually that of the survivors
+//      (src/train/survival/guardian.cpp). Without a lost host they are numbered again, for example
+//      0 on h0 and 1 on h2, but the hosts keep their aliases. Each restart tries all hosts, so a
+//      host that is back takes part again.
 //   4. End. The chief writes the job-end marker for an evaluator, sends the exit code through all
 //      sessions, and waits up to 30 s until they are closed. Then all tasks exit with the same
 //      code.
@@ -109,8 +112,9 @@ std::string AdviceOnMissingHosts(bool is_restart) {
     return fmt::format("start carole launch there, open its port, or raise {}",
                        Option("start_timeout"));
   }
-  return fmt::format("start carole launch there again, raise {}, or continue without it by {}",
-                     Option("restart_timeout"), Option("min_hosts"));
+  return fmt::format(
+      "start carole launch there again, raise {}, or continue with fewer hosts by {}",
+      Option("restart_timeout"), Option("min_hosts"));
 }
 
 class Chief {
@@ -129,6 +133,10 @@ class Chief {
   void PollSessions();
   std::vector<std::string> DescribeMissingHosts() const;
   Cluster ConnectedCluster() const;
+  std::vector<std::string> CommandFor(int ranks) const;
+  void DropHostsThatDoNotFit(Cluster& cluster) const;
+  int FewestHosts() const;
+  void LogRestart() const;
   bool WaitForHosts(bool is_restart);
   int RunMpirun(const Cluster& cluster);
   void HandleSignal(int signal, Process& mpirun);
@@ -143,6 +151,7 @@ class Chief {
   std::vector<Worker> workers_;
   // The first termination signal; until one comes, the last SIGUSR1 (a request to save); 0: none.
   int stop_signal_ = 0;
+  int last_hosts_ = 0;       // number of hosts of the last mpirun; 0: none was started
   double kill_time_ = 1e30;  // when mpirun gets SIGTERM, in seconds of the steady clock
 };
 
@@ -201,6 +210,34 @@ Cluster Chief::ConnectedCluster() const {
   return connected;
 }
 
+std::vector<std::string> Chief::CommandFor(int ranks) const {
+  return ranks == cluster_.size() || !options_.command_for ? options_.command
+                                                           : options_.command_for(ranks);
+}
+
+// Some numbers of ranks cannot train: reproducible training needs a power of two.
+void Chief::DropHostsThatDoNotFit(Cluster& cluster) const {
+  while (cluster.hosts.size() > 1 && CommandFor(cluster.size()).empty()) {
+    LogWarning("launch", "{} ranks cannot share the global batch: continuing without {}",
+               cluster.size(), cluster.hosts.back().alias);
+    cluster.hosts.pop_back();
+  }
+}
+
+// Returns the number of hosts that are enough once the time to wait is over. A job does not start
+// with fewer hosts than its user has asked for. But after a loss it need not wait for a person.
+int Chief::FewestHosts() const {
+  if (options_.min_hosts > 0) return options_.min_hosts;
+  return last_hosts_ > 0 ? std::max(1, last_hosts_ - 1) : static_cast<int>(cluster_.hosts.size());
+}
+
+void Chief::LogRestart() const {
+  const std::string checkpoint = options_.newest_checkpoint ? options_.newest_checkpoint() : "";
+  LogInfo("launch", "restart: {}",
+          checkpoint.empty() ? "no checkpoint was saved, so the ranks start from the beginning"
+                             : "the ranks go on from " + checkpoint);
+}
+
 // Waits until every host is connected, or after the timeout enough of them (min_hosts). Returns
 // false if a signal came first. Throws CommError if there are not enough.
 bool Chief::WaitForHosts(bool is_restart) {
@@ -213,7 +250,7 @@ bool Chief::WaitForHosts(bool is_restart) {
     const double now = SteadySeconds();
     if (now - start > seconds) {
       const auto num_connected = static_cast<int>(cluster_.hosts.size() - missing.size());
-      if (options_.min_hosts > 0 && num_connected >= options_.min_hosts) {
+      if (num_connected >= FewestHosts()) {
         LogWarning("launch", "continuing with {} of {} hosts, without {}", num_connected,
                    cluster_.hosts.size(), JoinTexts(missing));
         return true;
@@ -263,7 +300,7 @@ int Chief::RunMpirun(const Cluster& cluster) {
                      .network = options_.network,
                      .ports = options_.ports,
                      .exported = ExportedVariables(),
-                     .command = options_.command});
+                     .command = CommandFor(cluster.size())});
   LogInfo("launch", "{} ranks on {} hosts: {}", cluster.size(), cluster.hosts.size(),
           JoinTexts(argv, " "));
   Process mpirun({.argv = argv});
@@ -320,7 +357,11 @@ int Chief::Run() {
         code = 128 + stop_signal_;
         break;
       }
-      code = RunMpirun(ConnectedCluster());
+      if (restarts > 0) LogRestart();
+      Cluster connected = ConnectedCluster();
+      DropHostsThatDoNotFit(connected);
+      last_hosts_ = static_cast<int>(connected.hosts.size());
+      code = RunMpirun(connected);
       if (stop_signal_ != 0 || !IsWorthRestarting(code) || restarts == options_.max_restarts) break;
       LogWarning(
           "launch",

@@ -3,6 +3,7 @@
 // tells them how the job has ended. The head of chief.cpp explains the protocol.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,20 @@ inline constexpr const char* kGraceVariable = "CAROLE_GRACE_SECONDS";
 
 struct JobOptions {
   std::vector<std::string> command;  // of each rank: program and arguments
-  std::string work_dir;              // folder that all hosts share; holds the job's key
-  std::string train_dir;             // for the job-end marker (end_markers.h); "": no marker
+  // Returns the command for another number of ranks than the job was planned for; empty: that many
+  // ranks cannot train. Without this function, `command` serves any number.
+  std::function<std::vector<std::string>(int ranks)> command_for;
+  std::string work_dir;         // folder that all hosts share; holds the job's key
+  std::string train_dir;        // for the job-end marker (end_markers.h); "": no marker
   std::string ssh_key;          // the job's key, mounted on all hosts; used instead of work_dir
   double start_timeout = 600;   // seconds in which all hosts must connect
   double restart_timeout = 60;  // the same, after a host was lost
   int max_restarts = 3;
-  int min_hosts = 0;  // continue without missing hosts if at least this many are there; 0: all
+  // Continue without missing hosts if at least this many are there. 0: all at the start, and one
+  // fewer than before after a loss.
+  int min_hosts = 0;
+  // Returns the path of the newest checkpoint, for the log; "": there is none. May be empty.
+  std::function<std::string()> newest_checkpoint;
   double grace_seconds = 25;      // time that ranks have to save after the chief got SIGTERM
   bool ps_waits_for_end = false;  // parameter servers wait until the chief tells them the end
   std::string network;            // see MpirunOptions

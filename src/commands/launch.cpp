@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 
+#include "io/checkpoint/checkpoint_folder.h"
 #include "launch/cluster/address.h"
 #include "launch/job/job.h"
 #include "launch/job/mpirun.h"
@@ -49,10 +51,11 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
                       HelpLevel::kBasic);
   line.AddPositive("restart_timeout", job.restart_timeout,
                    "Seconds to wait for a lost host before a restart.", HelpLevel::kBasic);
-  line.AddNonNegative("min_hosts", job.min_hosts,
-                      "Number of hosts with which the job continues without lost ones; 0: all "
-                      "hosts are needed.",
-                      HelpLevel::kBasic);
+  line.AddNonNegative(
+      "min_hosts", job.min_hosts,
+      "Number of hosts with which the job starts or continues without the others; 0: "
+      "all hosts at the start, one fewer than before after a loss.",
+      HelpLevel::kBasic);
   line.AddNonNegative("grace_seconds", job.grace_seconds,
                       "Seconds that ranks have to save after SIGTERM, SIGINT or SIGHUP.",
                       HelpLevel::kBasic);
@@ -112,6 +115,20 @@ Arguments RankArguments(const Training& training, const launch::Cluster& cluster
   return words;
 }
 
+// Returns the command of each rank if another number of them trains than planned. A reproducible
+// run keeps its global batch, so that its bits stay the same. Empty: these ranks cannot share it.
+Arguments CommandFor(const Training& training, Arguments words, int planned_ranks, int ranks) {
+  const TrainConfig& config = training.config;
+  if (config.step.reproducible && config.batch.per_host == 0) {
+    const int64_t global_batch = config.batch.per_rank * planned_ranks;
+    const bool fits = std::has_single_bit(static_cast<unsigned>(ranks)) &&
+                      ranks <= config.reproducible_shards && global_batch % ranks == 0;
+    if (!fits) return {};
+    words.push_back(fmt::format("--batch_size={}", global_batch / ranks));
+  }
+  return SelfCommand("train", words);
+}
+
 void RequireKeyFolder(const launch::JobOptions& job) {
   if (job.work_dir.empty() && job.ssh_key.empty())
     throw ConfigError(
@@ -135,6 +152,17 @@ void WarnOfAnotherMachine(const launch::Task& me) {
              "{} {}: {} is not an address of this machine; unless its ports are forwarded here, "
              "correct task.index in TF_CONFIG",
              launch::RoleName(me.role), me.index, me.host);
+}
+
+// Returns the path of the newest checkpoint of the run; "" if there is none.
+std::string NewestCheckpoint(const std::string& train_dir) {
+  if (train_dir.empty()) return "";
+  try {
+    const std::vector<io::CheckpointFile> files = io::ListCheckpoints(train_dir);
+    return files.empty() ? "" : files.back().path;
+  } catch (const DiskError&) {
+    return "";  // the ranks will report it
+  }
 }
 
 bool AsksForHelp(const Arguments& arguments) {
@@ -199,8 +227,13 @@ int Launch(const Arguments& arguments) {
   InheritTrainFlags(line, training, flags);
   const launch::Cluster cluster = ReadCluster(line, flags.cluster);
   const launch::Task me = FindOwnTask(cluster);
-  flags.job.command = SelfCommand("train", RankArguments(training, cluster));
+  const Arguments words = RankArguments(training, cluster);
+  flags.job.command = SelfCommand("train", words);
+  flags.job.command_for = [&](int ranks) {
+    return CommandFor(training, words, cluster.size(), ranks);
+  };
   flags.job.train_dir = training.config.trainer.train_dir;
+  flags.job.newest_checkpoint = [&flags] { return NewestCheckpoint(flags.job.train_dir); };
   // Throws UsageError now for a bad --network or --ports, before hosts connect.
   launch::MpirunCommand({.network = flags.job.network, .ports = flags.job.ports});
   return RunTask(me, cluster, flags, training);

@@ -30,6 +30,7 @@
 #include "src/train/loop/trainer.h"
 #include "src/train/state/moving_statistics.h"
 #include "src/train/state/warm_start.h"
+#include "src/train/survival/guardian.h"
 
 namespace carole::commands {
 namespace {
@@ -157,10 +158,37 @@ train::RunMetadata MakeRunMetadata(const TrainConfig& config, const TrainPlan& p
   return metadata;
 }
 
+// Whether ranks keep their state for guardians. It is the same on all ranks, even if a rank has no
+// guardian. Logs why not, if that may surprise.
+bool KeepsSurvivors(const TrainConfig& config, const RankContext& context) {
+  if (!config.survivors_checkpoint || config.trainer.train_dir.empty()) return false;
+  const bool is_device = context.backend().has_own_memory();
+  if (!is_device && !config.trainer.low_memory) return true;
+  LogInfo("survivors", "--survivors_checkpoint: has no effect with {}",
+          is_device ? "GPUs, whose memory is lost with their rank" : "--activation_memory");
+  return false;
+}
+
+// Connects this rank's guardian, or ends it if it is not needed. Returns the state to keep; null:
+// none.
+train::SurvivingState* UseGuardian(train::Guardian* guardian, bool is_needed,
+                                   RankContext& context) {
+  if (guardian == nullptr) return nullptr;
+  if (!is_needed) {
+    guardian->Release();
+    return nullptr;
+  }
+  context.SetFailureHooks({.at_once = [guardian](const auto& error) { guardian->Fail(error); },
+                           .before_end = [guardian] { guardian->WaitForEnd(); }});
+  return &guardian->state();
+}
+
 DeviceOwned<train::TrainStep> MakeStep(const TrainConfig& config, nets::Model model,
-                                       const RankContext& context) {
+                                       const RankContext& context,
+                                       train::SurvivingState* survivors) {
   train::StepOptions options = config.step;
   options.processor = launch::CpuModelName();
+  options.survivors = survivors;
   SetMemory(config.activation_memory, context, *model.graph, options);
   options.connect_devices = [&context] { context.ConnectDevices(); };
   return MakeDeviceOwned<train::TrainStep>(context, std::move(model.graph), context.backend(),
@@ -240,7 +268,8 @@ DeviceOwned<Evaluation> MakeEvaluation(const TrainConfig& config, const NetInput
                                      &step.store(), max_bytes);
 }
 
-int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
+int Run(TrainConfig& config, const NetInput& input, RankContext& context,
+        train::Guardian* guardian) {
   config.data = PrepareRecords(config.data, input, context);
   const TrainPlan plan = MakeTrainPlan(config, CountSamples(config.data, input, context), context);
   const optim::LearningRate rate(config.schedule);
@@ -262,7 +291,9 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context) {
   options.warm_start = MakeWarmStart(config, model);
   options.stop_requested = MakeStopRequest(limit);
   options.keras = DescribeForKeras(config, input, model, rate);
-  const auto step = MakeStep(config, std::move(model), context);
+  options.keeps_survivors = KeepsSurvivors(config, context);
+  const auto step = MakeStep(config, std::move(model), context,
+                             UseGuardian(guardian, options.keeps_survivors, context));
   auto make_source = [&](const train::RunState& start) {
     return MakeTrainingSource(config, input, context, plan.local_batch, start);
   };
@@ -310,9 +341,14 @@ int Train(const Arguments& arguments) {
   TrainFlags flags(line, config);
   if (!flags.Parse(arguments)) return 0;
   StartRanks(config.ranks, arguments);
-  return RunOnInput(
-      line, config.data, config.net, config.machine,
-      [&](RankContext& context, const NetInput& input) { return Run(config, input, context); });
+  const bool may_keep = config.survivors_checkpoint && !config.trainer.train_dir.empty();
+  const auto guardian = may_keep ? train::Guardian::Start() : nullptr;
+  const int code = RunOnInput(line, config.data, config.net, config.machine,
+                              [&](RankContext& context, const NetInput& input) {
+                                return Run(config, input, context, guardian.get());
+                              });
+  if (guardian) guardian->Release();
+  return code;
 }
 
 }  // namespace carole::commands

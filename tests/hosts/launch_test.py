@@ -67,6 +67,21 @@ def run_with_mpirun(train_dir, ranks, steps):
     return digest(train_dir)
 
 
+def process_of_rank(rank, train_dir):
+    """Returns the process of a rank that trains in this folder, on whatever host it is."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().decode().split("\0")
+            with open(f"/proc/{name}/environ", "rb") as file:
+                variables = file.read().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it has ended
+        if words[0] == CAROLE and f"--train_dir={train_dir}" in words and f"OMPI_COMM_WORLD_RANK={rank}" in variables:
+            return int(name)
+    raise RuntimeError(f"no rank {rank}")
+
+
 class LaunchTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -214,6 +229,36 @@ class LaunchTest(unittest.TestCase):
         self.assertRegex(self.log("chief0"), "continuing with 2 of 3 hosts, without worker-0")
         self.assertIn("2 ranks on 2 hosts", self.log("chief0"))
         self.assertIn("global step 300:", self.log("chief0"))
+
+    # The job goes on without the lost host, from the step that the survivors saved, and takes the host back when it
+    # starts again for another reason. With --reproducible the final weights are those of one rank without a loss.
+    def test_job_continues_with_one_host_fewer_and_takes_it_back(self):
+        cluster, tasks = {"chief": [self.at(0)], "worker": [self.at(1)]}, [(0, "chief", 0), (1, "worker", 0)]
+        steps = 120
+        flags = [f"--work_dir={self.work_dir}", "--restart_timeout=20"]
+        training = train_flags(self.train_dir, steps, "--reproducible", "--all_reduce=auto")
+        self.start_job(cluster, tasks, flags, training)
+        self.wait_for_step(20)
+        self.hosts.power_off(1)
+        self.processes.pop("worker0").wait(LONG)
+        log = functools.partial(self.log, "chief0")
+        wait_until(lambda: "1 ranks on 1 hosts" in log() and "resuming from" in log(), LONG, self.logs)
+        rank = process_of_rank(0, self.train_dir)
+        os.kill(rank, signal.SIGSTOP)  # it must not finish before the host is back
+        lost = [int(step) for step in re.findall(r"global step (\d+):", log().split("restart 1 of 3")[0])][-1]
+        resumed = int(re.search(r"resuming from .* at step (\d+)", log())[1])
+        self.assertIn(resumed, (lost, lost + 1), self.logs())  # the line of the last step may be lost
+        self.assertRegex(log(), rf"the ranks go on from .*model.ckpt-{resumed}\.h5")
+        self.hosts.power_on(1)
+        self.start(1, cluster, "worker", 0, flags, training)
+        wait_until(lambda: self.log("worker0").count("serving sshd") == 2, LONG, self.logs)
+        os.kill(rank, signal.SIGKILL)
+        self.expect_ends(chief0=0, worker0=0)
+        self.assertIn("2 ranks on 2 hosts", log().split("restart 2 of 3")[1])
+        alone = os.path.join(self.work_dir, "alone")
+        subprocess.run([CAROLE, "train", *train_flags(alone, steps, "--reproducible", "--batch_size=16")],
+                       capture_output=True, check=True)
+        self.assertEqual(digest(self.train_dir), digest(alone))
 
     # mpirun of Open MPI 5 may exit with 0 after a host was lost.
     def test_mpirun_exits_with_0_without_success_of_the_ranks(self):

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/backend/host/arena_math.h"
+#include "src/backend/host/scoped_allocator.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::host {
@@ -12,6 +13,8 @@ namespace {
 void CopyBytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
+
+thread_local const ScopedAllocator::Allocate* current_allocator = nullptr;
 
 class HostDownload : public Download {
  public:
@@ -40,7 +43,14 @@ class HostInputBuffers : public InputBuffers {
 
 HostBackend::HostBackend(int threads) : threads_(threads), arena_math_(MakeArenaMath(threads)) {}
 
-DeviceMemory HostBackend::Allocate(size_t bytes) const { return AllocateOnHost(bytes); }
+ScopedAllocator::ScopedAllocator(Allocate allocate)
+    : allocate_(std::move(allocate)), outer_(std::exchange(current_allocator, &allocate_)) {}
+
+ScopedAllocator::~ScopedAllocator() { current_allocator = outer_; }
+
+DeviceMemory HostBackend::Allocate(size_t bytes) const {
+  return current_allocator != nullptr ? (*current_allocator)(bytes) : AllocateOnHost(bytes);
+}
 
 void HostBackend::DiscardContents(std::byte* memory, size_t bytes) const {
   DiscardPages(memory, bytes);

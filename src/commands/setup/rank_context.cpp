@@ -273,11 +273,14 @@ int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>
     context.StartBackend(flags);
     return body(context);
   } catch (const std::exception& error) {
+    const auto& [at_once, before_end] = context.failure_hooks();
+    if (at_once) at_once(error);
     if (context.size() == 1) throw;
     LetOthersReport(context, error);
     const int code = LogFailure(std::current_exception());
     LogError("job", "{} ends the job with exit code {}",
              context.communicator().NameOf(context.rank()), code);
+    if (before_end) before_end();
     ReportExit(code);
     std::fflush(nullptr);
     context.communicator().Abort(code);

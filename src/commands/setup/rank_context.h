@@ -33,6 +33,14 @@ class RankContext {
   int cores() const { return cores_; }                // cores that this rank may keep busy
   int hyperthreads() const { return hyperthreads_; }  // hyperthreads of these cores
   bool is_chief() const { return rank() == 0; }       // whether this rank prints and writes files
+  // Sets what this rank does if it fails: `at_once` is called first, `before_end` when the failure
+  // is logged, before the job is aborted. Both may be empty.
+  struct FailureHooks {
+    std::function<void(const std::exception& error)> at_once;
+    std::function<void()> before_end;
+  };
+  void SetFailureHooks(FailureHooks hooks) { failure_hooks_ = std::move(hooks); }
+  const FailureHooks& failure_hooks() const { return failure_hooks_; }
   // Connects the GPUs of the ranks, if they compute on GPUs: reductions of device memory use NCCL
   // from now on. Collective. Throws ConfigError, CommError.
   void ConnectDevices() const;
@@ -44,6 +52,7 @@ class RankContext {
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
   DType wire_dtype_;
+  FailureHooks failure_hooks_;
   std::unique_ptr<Backend> backend_;  // its stream must outlive the communicator
   std::unique_ptr<collectives::FullCommunicator> communicator_;
 };

@@ -48,8 +48,9 @@ struct TrainConfig {
   double train_epochs = 0;  // a limit in addition to trainer.max_number_of_steps; 0: none
   train::TimeLimitOptions time_limit;
   int stop_exit_code = 75;
-  std::string final_model;      // name in train_dir; empty: none
-  std::string checkpoint_path;  // initial weights; empty: they are drawn
+  bool survivors_checkpoint = true;  // guardians save the state if a rank is lost
+  std::string final_model;           // name in train_dir; empty: none
+  std::string checkpoint_path;       // initial weights; empty: they are drawn
   train::WarmStartOptions warm_start;
   EvaluationConfig evaluation;
   MonitoringConfig monitoring;

@@ -163,6 +163,9 @@ void TrainFlags::AddFileFlags() {
       .AllowTimeUnits();
   line_.AddNonNegative("keep_checkpoints", trainer.keep_checkpoints,
                        "Number of checkpoints that are kept, the newest ones; 0: all.");
+  line_.Add("survivors_checkpoint", config_.survivors_checkpoint,
+            "If a rank is lost, save the last step from the memory of another rank. For CPUs; a "
+            "process next to each rank does it.");
   line_
       .Add("final_model", config_.final_model,
            "Name in --train_dir for a copy of the last checkpoint when the run has finished.")

@@ -60,6 +60,7 @@
 #include "src/core/stopwatch.h"
 #include "src/core/text/parse_number.h"
 #include "src/train/step/phase.h"
+#include "src/train/survival/claims.h"
 
 namespace carole::train {
 namespace {
@@ -106,7 +107,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::Open() {
   MakeFolder("train", options_.train_dir);
-  lock_ = std::make_unique<RunLock>(options_.train_dir);
+  lock_ = LockForRun(options_.train_dir);
   RemoveTemporaryFiles(options_.train_dir, kEvaluatedStepFile);
   checkpoints_ = std::make_unique<io::CheckpointWriter>(io::CheckpointWriterOptions{
       .folder = options_.train_dir, .keep = options_.keep_checkpoints, .keras = options_.keras});
@@ -133,9 +134,26 @@ void Trainer::Start() {
   save_clock_.SetStateBytes(StateBytes(step_.replica()));
   saves_.Begin(state_.step);
   if (is_writer()) saves_.ChooseInterval();
+  ShareState();
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainBegin(state_);
   ReportLedger();
   communicator_.Barrier({.what = "start"});  // rank 0's callbacks may take longer
+}
+
+// Lets the guardians of the ranks save the state if a rank is lost.
+void Trainer::ShareState() {
+  if (!options_.keeps_survivors) return;
+  uint64_t run_id = communicator_.rank() == 0 ? MakeRunId() : 0;
+  communicator_.Broadcast(std::as_writable_bytes(std::span(&run_id, 1)), 0, {.what = "run"});
+  if (is_writer()) SurvivorsFolder(options_.train_dir, run_id).Create();
+  step_.ShareState({.train_dir = options_.train_dir,
+                    .run_id = run_id,
+                    .rank = communicator_.rank(),
+                    .size = communicator_.size(),
+                    .keep_checkpoints = options_.keep_checkpoints,
+                    .attributes = options_.attributes,
+                    .keras = options_.keras},
+                   state_);
 }
 
 // Fills the replica of rank 0 from the newest checkpoint, or with initial weights.
@@ -249,6 +267,7 @@ ExitCode Trainer::Finish() {
     if (best_) best_->Wait();
   });
   for (TrainingCallback* callback : options_.callbacks) callback->OnTrainEnd(state_, is_done);
+  if (is_writer()) SurvivorsFolder(options_.train_dir, 0).Remove();
   return is_done ? ExitCode::kOk : ExitCode::kSaved;
 }
 
@@ -298,11 +317,9 @@ bool Trainer::Evaluate() {
   const StragglerDetector::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
   for (TrainingCallback* callback : options_.callbacks) callback->OnEvaluationBegin(state_.step);
-  const ReplicaView replica = step_.replica();
-  if (replica.moving_averages != nullptr) replica.moving_averages->Swap();
-  BroadcastStatistics(communicator_, replica.store);
+  step_.SwapAverages(true, [this] { BroadcastStatistics(communicator_, step_.store()); });
   const std::optional<Metrics> metrics = options_.evaluate();
-  if (replica.moving_averages != nullptr) replica.moving_averages->Swap();
+  step_.SwapAverages(false);
   if (!metrics) return false;
   for (TrainingCallback* callback : options_.callbacks)
     callback->OnEvaluationEnd(state_.step, *metrics, SecondsSince(start));
@@ -367,6 +384,7 @@ void Trainer::BeginStep() {
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
   ledger_.BeginBatch(batch, step);
+  step_.AnnounceProgress(After(batch));
   step_.Begin(
       batch, {.step = step,
               .seed = state_.seed,
@@ -375,6 +393,16 @@ void Trainer::BeginStep() {
               .request_save = is_writer() && (checkpoints_->HasFailed() ||  // Save() will report it
                                               saves_.IsDue()),
               .input_ms = SecondsSince(start) * 1e3});
+}
+
+// Returns the progress after a step with this batch that is applied.
+RunState Trainer::After(const io::Batch& batch) const {
+  const bool is_last_of_epoch = batch.next_epoch != batch.epoch;
+  return {.step = state_.step + 1,
+          .epoch = batch.next_epoch,
+          .position = batch.next_position,
+          .seed = state_.seed,
+          .skipped = is_last_of_epoch ? io::SkippedRecords{} : batch.all_skipped};
 }
 
 // Retires one step. If a rank requests a save or a stop, retires all steps in flight.

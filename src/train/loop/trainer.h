@@ -44,8 +44,9 @@ struct TrainerOptions {
   SaveScheduleOptions saves;
   SaveClock* save_clock = nullptr;  // measures steps and saves; null: one of the trainer's own
   int keep_checkpoints = 5;
-  int64_t max_bad_records = 0;  // per epoch, over all ranks
-  bool low_memory = false;      // checkpoints are written without a copy; training waits for them
+  int64_t max_bad_records = 0;   // per epoch, over all ranks
+  bool keeps_survivors = false;  // ShareState() is called on the step; needs StepOptions::survivors
+  bool low_memory = false;       // checkpoints are written without a copy; training waits for them
   OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;                     // of a new run; a resumed run keeps its own
   RunMetadata attributes;                // stored in checkpoints: net, flags, version
@@ -109,6 +110,8 @@ class Trainer {
   void Start();
   void RestoreOrInitialize();
   void OpenSource();
+  void ShareState();
+  RunState After(const io::Batch& batch) const;
   void ResumeFrom(const RunMetadata& before);
   void RequireEmptyBestFolder() const;
   bool AnyRankRequestsStop();

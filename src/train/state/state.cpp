@@ -183,18 +183,21 @@ size_t StateBytes(const ReplicaView& replica) {
   return bytes;
 }
 
+void StoreProgress(const RunState& progress, io::Checkpoint& checkpoint) {
+  checkpoint.step = progress.step;
+  checkpoint.epoch = progress.epoch;
+  checkpoint.position = progress.position;
+  checkpoint.seed = progress.seed;
+  if (progress.skipped != io::SkippedRecords{})
+    checkpoint.attributes[kSkipped] = ToText(progress.skipped);
+}
+
 io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind) {
   const auto& [store, optimizer, moving_averages, loss_scale] = replica;
-  io::Checkpoint snapshot{.variables = {},
-                          .slots = {},
-                          .step = state.step,
-                          .epoch = state.epoch,
-                          .position = state.position,
-                          .seed = state.seed,
-                          .attributes = attributes};
-  if (state.skipped != io::SkippedRecords{}) snapshot.attributes[kSkipped] = ToText(state.skipped);
+  io::Checkpoint snapshot{.variables = {}, .slots = {}, .attributes = attributes};
+  StoreProgress(state, snapshot);
   const auto add = [&, &from = store](std::vector<io::CheckpointVariable>& to, int v,
                                       const std::string& suffix, const std::byte* arena) {
     const VariableSlice& p = from.variables()[v];

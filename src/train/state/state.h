@@ -41,6 +41,9 @@ struct RunState {
 // Returns the bytes that a checkpoint of this replica holds, up to scalars.
 size_t StateBytes(const ReplicaView& replica);
 
+// Stores the progress in a checkpoint.
+void StoreProgress(const RunState& progress, io::Checkpoint& checkpoint);
+
 // kCopy: the snapshot holds copies of all values. kLive: it reads values only when it is written,
 // so the replica must outlive the snapshot and must not change until then.
 enum class SnapshotKind : uint8_t { kCopy, kLive };

@@ -17,6 +17,7 @@
 #include "src/train/state/freeze.h"
 #include "src/train/step/step_losses.h"
 #include "src/train/step/step_memory.h"
+#include "src/train/survival/state_memory.h"
 
 namespace carole::train {
 namespace {
@@ -55,11 +56,14 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
                                       : CompileWithin(*graph, backend, options.activation_bytes));
   });
   CheckLayouts(communicator);
-  MakeStore(backend, communicator, options);
+  SurvivingState* const survivors = options.survivors;
+  MakeInStateMemory(survivors, backend, [&] { MakeStore(backend, communicator, options); });
   executable->Bind(*store);
   if (options.sync_batch_norm) CheckSchedule(communicator);
-  MakeOptimizer(backend, options);
-  if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
+  MakeInStateMemory(survivors, backend, [&] {
+    MakeOptimizer(backend, options);
+    if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
+  });
 }
 
 // Gradients that ranks reduce on the host are in the communicator's shared memory.

@@ -18,6 +18,8 @@ class StepGuard {
   // change. The store must outlive this.
   StepGuard(const VariableStore& store, const std::vector<int>& frozen);
 
+  // The copy of the running statistics, with the layout of their arena.
+  const std::byte* saved_statistics() const { return saved_.get(); }
   // Saves the running statistics, which the forward pass changes. Call it before the step. Cheap.
   void SaveStatistics() const;
   // Restores the running statistics.

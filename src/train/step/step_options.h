@@ -14,6 +14,8 @@
 
 namespace carole::train {
 
+class SurvivingState;  // src/train/survival/surviving_state.h
+
 struct StepOptions {
   size_t activation_bytes = 0;              // budget for activations (CompileWithin); 0: no limit
   std::optional<size_t> host_memory_bytes;  // per rank; a step that needs more causes a warning
@@ -46,6 +48,8 @@ struct StepOptions {
   int64_t cross_check_every = 0;
   // The processor model. Ranks with the same model and number of threads compute the same bits.
   std::string processor;
+  // Keeps the state for the rank's guardian; null: nobody does.
+  SurvivingState* survivors = nullptr;
   bool replay = true;  // use CUDA graph replay if possible (step_replay.h)
   // Prepares the communicator to reduce device memory. Collective. Needed by several ranks whose
   // backend has_own_memory().

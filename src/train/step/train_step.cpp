@@ -77,6 +77,7 @@
 #include "src/train/step/gradient_hook.h"
 #include "src/train/step/micro_batch.h"
 #include "src/train/step/phase.h"
+#include "src/train/survival/state_memory.h"
 
 namespace carole::train {
 namespace {
@@ -120,7 +121,8 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       communicator_(communicator),
       options_(PrepareOptions(options, backend, communicator)),
       replica_(std::move(graph), backend, communicator, options),
-      guard_(*replica_.store, replica_.frozen),
+      guard_(MakeInStateMemory(options.survivors, backend,
+                               [this] { return StepGuard(*replica_.store, replica_.frozen); })),
       decision_(MakeUpdateDecision(options_, replica_, backend, communicator)),
       steps_in_flight_(decision_->is_on_device() ? 2 : 1),
       audit_(communicator,
@@ -272,6 +274,7 @@ void TrainStep::Replay(StepReplay& replay, const std::function<void()>& enqueue,
 void TrainStep::EnqueueStep(InFlightStep& step) {
   const bool has_all_micro_batches = NumMicroBatches(step.batch) == options_.accumulation_steps;
   guard_.SaveStatistics();
+  if (options_.survivors != nullptr) options_.survivors->MarkStatisticsSaved();
   decision_->BeginStep();
   RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
     if (!is_last) {
@@ -306,6 +309,7 @@ void TrainStep::EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep
   WaitForGradients(step.result);
   Stopwatch watch;
   decision_->Decide(step);
+  if (options_.survivors != nullptr) options_.survivors->BeginChange();
   replica_.optimizer->Update();
   guard_.RestoreStatisticsUnless(&replica_.optimizer->sums()->is_finite);
   step.result.optimizer_ms += watch.Lap();
@@ -376,7 +380,10 @@ StepResult TrainStep::End() {
   step.result.loss_scale = step.loss_scale.value();
   step.result.applied = sums.is_finite;
   ++ended_;
+  const bool is_local = options_.local_sgd_steps > 0;
+  if (step.result.applied && !is_local) KeepState(step);  // audits wait for other ranks
   step.result.applied ? Apply(step, sums) : Discard(step);
+  if (!step.result.applied || is_local) KeepState(step);
   const double end_ms = watch.Lap();
   step.result.optimizer_ms += end_ms;
   reduction_->Tune(step.launch_ms + end_ms);
@@ -436,6 +443,33 @@ void TrainStep::RecomputeLocalGradients(InFlightStep& step) {
     RunKernels(micro_batch, step.input, is_last ? on_ready : OnReady());
   });
   step.result.skip_reason = guard_.DescribeNonFinite(step.losses->FinishLocal(), communicator_);
+}
+
+void TrainStep::ShareState(const RunFacts& facts, const RunState& progress) {
+  if (options_.survivors != nullptr)
+    options_.survivors->Describe(replica(), guard_.saved_statistics(), replica_.frozen, facts,
+                                 progress);
+}
+
+void TrainStep::AnnounceProgress(const RunState& progress) {
+  if (options_.survivors != nullptr) options_.survivors->Announce(progress);
+}
+
+// The state of one rank stands for all ranks. So that of local SGD counts only if replicas are
+// equal.
+void TrainStep::KeepState(const InFlightStep& step) {
+  if (options_.survivors == nullptr || replicas_differ_) return;
+  options_.survivors->EndStep(
+      {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(), &replica_.loss_scale},
+      step.result.applied);
+}
+
+void TrainStep::SwapAverages(bool is_swapped, const std::function<void()>& then) {
+  if (options_.survivors != nullptr) options_.survivors->BeginChange();
+  weight_copies_may_be_stale_ = true;
+  if (replica_.moving_averages != nullptr) replica_.moving_averages->Swap();
+  if (then) then();
+  if (options_.survivors != nullptr) options_.survivors->EndSwap(is_swapped);
 }
 
 void TrainStep::AverageReplicas(int64_t step) {

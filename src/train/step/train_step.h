@@ -36,6 +36,7 @@
 #include "src/train/step/step_options.h"
 #include "src/train/step/step_replay.h"
 #include "src/train/step/update_decision.h"
+#include "src/train/survival/surviving_state.h"
 
 namespace carole::train {
 
@@ -89,6 +90,14 @@ class TrainStep {
     return {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(),
             &replica_.loss_scale};
   }
+  // Describes the state of this rank for its guardian, and keeps it up to date from now on. Call it
+  // once, when the replica has its first weights. Does nothing if StepOptions::survivors is null.
+  void ShareState(const RunFacts& facts, const RunState& progress);
+  // Announces the progress after the step that Begin() launches next, if that step is applied.
+  void AnnounceProgress(const RunState& progress);
+  // Exchanges weights and moving averages, if there are any, and runs `then`, which may change the
+  // running statistics.
+  void SwapAverages(bool is_swapped, const std::function<void()>& then = {});
   const LossScale& loss_scale() const { return replica_.loss_scale; }
   // Number of steps that were replays of a captured graph.
   int64_t replays() const { return last_micro_batch_replay_.replays(); }
@@ -120,6 +129,7 @@ class TrainStep {
   bool AuditIsDue(int64_t done) const;
   void Apply(InFlightStep& step, const UpdateSums& sums);
   void Discard(InFlightStep& step);
+  void KeepState(const InFlightStep& step);
   void RecomputeLocalGradients(InFlightStep& step);
 
   const Backend& backend_;

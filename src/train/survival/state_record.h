@@ -1,0 +1,45 @@
+// The small part of the shared memory that changes in every step: how far the run is, and whether
+// the arenas hold a whole state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "src/train/state/state.h"
+
+namespace carole::train {
+
+// A rank writes the record, its guardian reads it after the rank's death. It lies at position 0 of
+// the shared memory.
+//
+// Order of the writes. A step first saves the running statistics, then runs forward, which changes
+// the statistics, and then updates the weights. So from the start of a step to its update the state
+// consists of the weights and the *saved* statistics:
+//
+//   statistics saved          statistics_are_saved = true
+//   forward, backward         a death here keeps the state before the step
+//   update begins             version becomes odd
+//   update                    a death here keeps nothing
+//   update done               progress and scalars; statistics_are_saved = false; version even
+struct StateRecord {
+  static constexpr int kMaxScalars = 8;
+
+  std::atomic<uint64_t> version{1};  // odd: the arenas do not hold a whole state
+  std::atomic<bool> statistics_are_saved{false};
+  std::atomic<bool> averages_are_swapped{false};  // weights and moving averages are exchanged
+  std::atomic<int32_t> fatal_signal{0};           // the signal that may have damaged the memory
+  std::atomic<uint64_t> manifest_position{0};     // in the file; 0: none yet
+  std::atomic<uint64_t> manifest_bytes{0};
+  RunState progress;
+  double scalars[kMaxScalars] = {};
+  int32_t num_scalars = 0;
+
+  bool is_whole() const { return version.load() % 2 == 0; }
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+static_assert(std::is_trivially_copyable_v<RunState>);
+
+}  // namespace carole::train
