@@ -23,7 +23,7 @@ ADD_TEST = re.compile(r"^add_test\((?:\[=*\[)?([^\s\]]+)", re.MULTILINE)
 TIME = re.compile(r"^\d+/\d+ Test: (\S+)$.*?^Test time = +([\d.]+) sec$.*?^Test (Passed)\.$", re.MULTILINE | re.DOTALL)
 NO_TEST = "no test"
 # Folders whose tests are known only to CMake, and only in a build with MPI.
-CMAKE_FOLDERS = ("drill", "mpi", "soak")
+CMAKE_FOLDERS = ("drill", "durability", "mpi", "soak")
 
 
 def read(path):
