@@ -43,12 +43,14 @@ def find_gtests(root):
 
 
 def find_ctests(build):
-    """Returns the names of tests that CMake lists, and the folders that it has configured. gtests are in other files."""
+    """Returns the names of tests that CMake lists, and the folders that have some. gtests are in other files."""
     names, folders = set(), set()
     for place, _, files in os.walk(os.path.join(build, "tests")):
         if "CTestTestfile.cmake" in files:
-            folders.add(os.path.relpath(place, os.path.join(build, "tests")))
-            names |= set(ADD_TEST.findall(read(os.path.join(place, "CTestTestfile.cmake"))))
+            found = set(ADD_TEST.findall(read(os.path.join(place, "CTestTestfile.cmake"))))
+            names |= found
+            if found:
+                folders.add(os.path.relpath(place, os.path.join(build, "tests")))
     return names, folders
 
 
