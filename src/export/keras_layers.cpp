@@ -193,14 +193,27 @@ class Converter {
                   true);
   }
 
+  // Whether a value is the result of a ReLU.
+  bool IsRelu(ValueId value) const {
+    const NodeId producer = graph_.value(value).producer;
+    return producer != kNone &&
+           graph_.nodes()[static_cast<size_t>(producer)].kind == OpKind(op::kRelu);
+  }
+
   int ConvertPool2d(const Node& node) {
     const auto& a = node.attributes.as<Pool2dAttributes>();
     const Shape& x = graph_.shape(node.inputs[0]);
-    const std::string padding =
+    std::string padding =
         PaddingName(a.padding, {x[2], x[3]}, {a.window_h, a.window_w}, {a.stride_h, a.stride_w});
-    if (padding.empty()) throw NoKerasLayer{Scope(node, "pool")};
     const bool is_max = a.mode == Pool2dAttributes::Mode::kMax;
-    return Append(is_max ? "MaxPooling2D" : "AveragePooling2D", Scope(node, "pool"), {Input(node)},
+    int input = Input(node);
+    if (padding.empty()) {
+      // Keras pads with zeros, which a maximum ignores only if no pixel is below 0.
+      if (!is_max || !IsRelu(node.inputs[0])) throw NoKerasLayer{Scope(node, "pool")};
+      input = Pad(node, input, a.padding);
+      padding = "valid";
+    }
+    return Append(is_max ? "MaxPooling2D" : "AveragePooling2D", Scope(node, "pool"), {input},
                   {{"pool_size", {a.window_h, a.window_w}},
                    {"strides", {a.stride_h, a.stride_w}},
                    {"padding", padding},

@@ -18,7 +18,7 @@ TOLERANCE = 1e-4  # of a probability
 # Net, image size, classes. Images are small, because Keras spends its time compiling for each shape. vgg_a is the smallest
 # VGG, and 224 its smallest image.
 NETS = [("lenet", 28, 10), ("mnist_keras", 28, 10), ("mnist_keras_dist", 28, 10),
-        ("mobilenet_v1_025", 64, 20), ("mobilenet_v3_small", 64, 20), ("resnet_v1_50", 64, 20),
+        ("mobilenet_v1_025", 64, 20), ("mobilenet_v3_small", 64, 20), ("resnet_v1_50", 64, 20), ("resnet50", 64, 20),
         ("inception_v2", 64, 20), ("vgg_a", 224, 20)]
 
 

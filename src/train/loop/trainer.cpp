@@ -151,7 +151,7 @@ void Trainer::ShareState() {
                     .rank = communicator_.rank(),
                     .size = communicator_.size(),
                     .keep_checkpoints = options_.keep_checkpoints,
-                    .attributes = options_.attributes,
+                    .attributes = Attributes(),
                     .keras = options_.keras},
                    state_);
 }
