@@ -135,11 +135,11 @@ void SetTitle(pid_t rank_process) {
   const uint64_t begin = StatField(getpid(), kArgumentsBegin);
   const uint64_t end = StatField(getpid(), kArgumentsEnd);
   if (begin == 0 || end <= begin) return;
-  auto* arguments = reinterpret_cast<char*>(begin);  // NOLINT(performance-no-int-to-ptr)
+  auto* arguments = reinterpret_cast<char*>(begin);
   const std::string title = fmt::format("carole: guardian of process {}", rank_process);
   const size_t room = end - begin;
   std::memset(arguments, 0, room);
-  std::memcpy(arguments, title.data(), std::min(title.size(), room - 1));
+  std::copy_n(title.data(), std::min(title.size(), room - 1), arguments);
 }
 
 // Returns the signal that ended a process whose files are closed already; 0 if it was none or the
