@@ -288,6 +288,16 @@ constexpr IgnoredFlag kIgnoredBools[] = {
     {"log_device_placement", "`carole bench train` shows where the time of a step goes", Bool},
 };
 
+// Returns the names of the recipes that fit the command. One for exporting needs its flags.
+std::string NamesOfRecipes(const CommandLine& line) {
+  std::vector<std::string_view> names;
+  for (const Recipe& recipe : kRecipes) {
+    if (recipe.exporting.empty() || line.HasFlag(std::string(recipe.exporting.front().flag)))
+      names.push_back(recipe.name);
+  }
+  return JoinTexts(names);
+}
+
 // Returns the recipe that a --config file names, or "". Errors in the file are reported when it is
 // parsed.
 std::string RecipeNameInFile(std::string path) try {
@@ -337,7 +347,7 @@ const Recipe& FindRecipe(std::string_view name) {
 void AddRecipeFlags(CommandLine& line, std::string& recipe) {
   line.Group("General");
   line.Add("recipe", recipe,
-           "Program whose defaults are used; --help shows them. " + OneOf(JoinNames(kRecipes)),
+           "Program whose defaults are used; --help shows them. " + OneOf(NamesOfRecipes(line)),
            HelpLevel::kBasic);
   for (const ValueAlias& alias : kValueAliases) {
     if (line.HasFlag(alias.flag))
