@@ -141,6 +141,17 @@ class CallSweepTest : public ::testing::Test {
     return false;
   }
 
+  // Tells from which case on a sweep that is interrupted must be continued.
+  void PrintProgress() {
+    constexpr size_t kEvery = 50;
+    if (TestSettings().exhaustive && num_begun_ % kEvery == 0) {
+      std::printf("case %zu\n", TestSettings().first + num_begun_);
+      std::fflush(stdout);
+    }
+    ++num_begun_;
+  }
+  size_t num_begun_ = 0;
+
   static constexpr int kMaxFailures = 10;
   static int NumFailures() {
     return ::testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
@@ -171,6 +182,7 @@ TEST_F(CallSweepTest, OfSaves) {
   Counts counts;
   for (const Case& c : cases) {
     SCOPED_TRACE(c.key + ": " + c.fault->name);
+    PrintProgress();
     const TemporaryFolder own;
     const std::string own_root = NewRoot(own);
     RunProcess(words(own_root, 1, 2));
@@ -240,6 +252,7 @@ class CallSweepOfTrainingTest : public CallSweepTest {
     Counts counts;
     for (const Case& c : cases) {
       SCOPED_TRACE(c.key + ": " + c.fault->name);
+      PrintProgress();
       CheckCase(c, ranks, want, counts);
       if (NumFailures() > kMaxFailures) FAIL() << "stopped after too many failures";
     }
