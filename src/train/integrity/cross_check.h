@@ -48,9 +48,9 @@ class CrossCheck {
   // Checks the gradients in the store, which this rank computed from `mine`. The gradients of a
   // rank that was wrong are computed again. Other ranks find their gradients and running statistics
   // unchanged afterwards. Rank 0 logs a warning for each rank that was wrong. Collective.
-  // Throws ReplicaError that names ranks, hosts and the first gradient that differs. It does so if a
-  // rank was already wrong less than RankFaults::kWindow steps ago, and if nobody can decide which
-  // of two ranks is wrong.
+  // Throws ReplicaError that names ranks, hosts and the first gradient that differs. It does so if
+  // a rank was already wrong less than RankFaults::kWindow steps ago, and if nobody can decide
+  // which of two ranks is wrong.
   void Run(const CheckedBatch& mine, int64_t step, const Compute& compute);
 
  private:
