@@ -146,8 +146,9 @@ void AddFlags(CommandLine& line, DrillFlags& flags) {
                "Folder of the data set, the trainings and the page drill.html.", HelpLevel::kBasic);
   line.Add("list", flags.list, "Print the cases and run none.", HelpLevel::kBasic);
   line.Add("steps", flags.steps, "Steps of each training.").Between(4, 10000);
-  line.AddPositive("case_timeout", flags.limit_seconds,
-                   "Seconds after which a training counts as hanging.")
+  line.AddPositive(
+          "case_timeout", flags.limit_seconds,
+          "Seconds after which a short training counts as hanging; those of slow ranks get more.")
       .AllowTimeUnits();
 }
 

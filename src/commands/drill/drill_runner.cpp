@@ -146,7 +146,7 @@ DrillRunner::JobEnd DrillRunner::Train(const std::string& train_dir, int64_t ste
                                                           .command = command}),
                            .pipes = true});
   process.WriteAndCloseInput("");
-  JobEnd run{.timed_out = !WaitFor(process, setup_.limit_seconds)};
+  JobEnd run{.timed_out = !WaitFor(process, Limit(steps))};
   if (run.timed_out) {
     process.Signal(SIGTERM);
     if (!WaitFor(process, kSecondsToEnd)) process.Signal(SIGKILL);
@@ -155,6 +155,11 @@ DrillRunner::JobEnd DrillRunner::Train(const std::string& train_dir, int64_t ste
   run.code = process.exit_code();
   run.log = process.Output();
   return run;
+}
+
+double DrillRunner::Limit(int64_t steps) const {
+  constexpr double kShort = 30;  // steps
+  return setup_.limit_seconds * std::max(1.0, static_cast<double>(steps) / kShort);
 }
 
 const std::string& DrillRunner::UndisturbedDigest(int64_t steps) {
@@ -180,7 +185,7 @@ void DrillRunner::CheckFirstRun(const JobEnd& run, DrillResult& result) const {
   const DrillCase& drill = result.drill;
   result.log = run.log.size() > kLogEnd ? run.log.substr(run.log.size() - kLogEnd) : run.log;
   if (run.timed_out) {
-    result.seen = fmt::format("no end within {:g} s; the last line is: {}", setup_.limit_seconds,
+    result.seen = fmt::format("no end within {:.0f} s; the last line is: {}", Limit(drill.steps),
                               LastLine(run.log));
     result.problems.emplace_back("it did not end in time");
     return;

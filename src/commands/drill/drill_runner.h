@@ -15,7 +15,7 @@ struct DrillSetup {
   std::string hostfile;  // path; "": all ranks run on this machine
   int ranks = 0;
   int ranks_per_host = 0;      // on the host with the most
-  double limit_seconds = 120;  // of each run
+  double limit_seconds = 120;  // of a short training; longer ones get more
 };
 
 struct DrillResult {
@@ -45,6 +45,8 @@ class DrillRunner {
   };
   JobEnd Train(const std::string& train_dir, int64_t steps, const Arguments& flags,
                const Injection* injection) const;
+  // Returns the seconds after which a training of this many steps counts as hanging.
+  double Limit(int64_t steps) const;
   const std::string& UndisturbedDigest(int64_t steps);
   void CheckFirstRun(const JobEnd& run, DrillResult& result) const;
   void CheckEnd(const JobEnd& run, const std::string& train_dir, DrillResult& result);
