@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"other_exits", "1:7:optimizer:exit", 2},
                       Case{"only_one_in_input", "0:7:input:kill", 1},
                       Case{"only_one_in_optimizer", "0:7:optimizer:kill", 1},
-                      Case{"other_frozen", "1:7:backward:stop", 2, {"--collective_timeout=6"}}),
+                      Case{"other_frozen", "1:7:backward:freeze", 2, {"--collective_timeout=6"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(SurvivorsTest, LogsTheCheckpoint) {
