@@ -25,10 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::IsEmpty;
 
-// Files whose content no reader looks at: unfinished ones, and the text of a lock.
+// Files whose content no reader looks at: unfinished ones, the text of a lock, and the notes that
+// the guardians of one run leave for each other.
 bool IsIgnored(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
-  return name.ends_with(".tmp") || name.ends_with(".part") || name == ".lock";
+  return name.ends_with(".tmp") || name.ends_with(".part") || name == ".lock" ||
+         path.find("/.survivors/") != std::string::npos;
 }
 
 // Event files are appended to, so they have more than one right content.
