@@ -39,16 +39,15 @@ std::vector<std::string> ReadWords(const fs::path& path) {
   return words;
 }
 
-// Takes an flock without waiting. Returns a closed descriptor and false if another process holds
-// it. If there is no such file or no locks, it returns a closed descriptor and true.
-std::pair<FileDescriptor, bool> TryLock(const std::string& path, int kind) {
+// Takes an flock without waiting. Returns nullopt if another process holds it, and a closed
+// descriptor if there is no such file or no locks.
+std::optional<FileDescriptor> TryLock(const std::string& path, int kind) {
   FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.is_open()) return {FileDescriptor(), true};
-  while (flock(file.get(), kind | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    return {FileDescriptor(), errno != EWOULDBLOCK};
+  while (file.is_open() && flock(file.get(), kind | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return std::nullopt;
+    if (errno != EINTR) return FileDescriptor();
   }
-  return {std::move(file), true};
+  return file;
 }
 
 }  // namespace
@@ -65,7 +64,7 @@ std::optional<int> ChooseSaver(std::span<const Claim> claims) {
   return best == nullptr ? std::nullopt : std::optional(best->rank);
 }
 
-SurvivorsFolder::SurvivorsFolder(std::string train_dir, uint64_t run_id)
+SurvivorsFolder::SurvivorsFolder(const std::string& train_dir, uint64_t run_id)
     : folder_(FolderIn(train_dir)), run_id_(run_id) {}
 
 void SurvivorsFolder::Create() const {
@@ -124,15 +123,15 @@ bool SurvivorsFolder::HasResult() const {
 std::optional<FileDescriptor> SurvivorsFolder::LockForWriting(double seconds) const {
   const double end = SteadySeconds() + seconds;
   while (true) {
-    auto [file, is_free] = TryLock(folder_ + "/run", LOCK_EX);
-    if (is_free) return std::move(file);
+    if (std::optional<FileDescriptor> file = TryLock(folder_ + "/run", LOCK_EX)) return file;
     if (SteadySeconds() > end) return std::nullopt;
     std::this_thread::sleep_for(kPoll);
   }
 }
 
 FileDescriptor SurvivorsFolder::KeepNextRunOut() const {
-  return TryLock(LockPath(folder_), LOCK_SH).first;
+  std::optional<FileDescriptor> file = TryLock(LockPath(folder_), LOCK_SH);
+  return file ? std::move(*file) : FileDescriptor();
 }
 
 uint64_t MakeRunId() {
@@ -142,7 +141,7 @@ uint64_t MakeRunId() {
 
 bool WaitForEndOfRun(const std::string& train_dir, double seconds) {
   const double end = SteadySeconds() + seconds;
-  while (!TryLock(train_dir + "/.lock", LOCK_EX).second) {
+  while (!TryLock(train_dir + "/.lock", LOCK_EX)) {
     if (SteadySeconds() > end) return false;
     std::this_thread::sleep_for(kPoll);
   }
@@ -159,9 +158,9 @@ std::unique_ptr<RunLock> LockForRun(const std::string& train_dir) {
     const double waited = SteadySeconds() - start;
     try {
       auto lock = std::make_unique<RunLock>(train_dir);
-      if (TryLock(path, LOCK_EX).second) return lock;
+      if (TryLock(path, LOCK_EX)) return lock;
     } catch (const ConfigError&) {
-      const bool has_guardians = !TryLock(path, LOCK_EX).second;
+      const bool has_guardians = !TryLock(path, LOCK_EX);
       if (!has_guardians || waited > kConflictSeconds) throw;
       continue;
     }

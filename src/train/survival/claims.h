@@ -33,7 +33,7 @@ std::optional<int> ChooseSaver(std::span<const Claim> claims);
 // The folder `<train_dir>/.survivors`. A guardian and the run that created the folder use it.
 class SurvivorsFolder {
  public:
-  SurvivorsFolder(std::string train_dir, uint64_t run_id);
+  SurvivorsFolder(const std::string& train_dir, uint64_t run_id);
 
   // Makes the folder anew for this run. For rank 0, while it holds the lock of train_dir. Throws
   // DiskError.
