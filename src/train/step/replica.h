@@ -27,6 +27,9 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
+  // The parts that a checkpoint stores.
+  ReplicaView view() { return {*store, *optimizer, moving_averages.get(), &loss_scale}; }
+
   // Returns the part of the regularization loss that comes from frozen variables. They do not
   // change, so it is computed once.
   double FrozenLoss();

@@ -125,10 +125,7 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                                [this] { return StepGuard(*replica_.store, replica_.frozen); })),
       decision_(MakeUpdateDecision(options_, replica_, backend, communicator)),
       steps_in_flight_(decision_->is_on_device() ? 2 : 1),
-      audit_(communicator,
-             {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(),
-              &replica_.loss_scale},
-             replica_.EqualStatistics(options_), faults_),
+      audit_(communicator, replica_.view(), replica_.EqualStatistics(options_), faults_),
       cross_check_(MakeCrossCheck(
           communicator, *replica_.store, faults_,
           {.every_n_steps = options_.cross_check_every,
@@ -459,9 +456,7 @@ void TrainStep::AnnounceProgress(const RunState& progress) {
 // equal.
 void TrainStep::KeepState(const InFlightStep& step) {
   if (options_.survivors == nullptr || replicas_differ_) return;
-  options_.survivors->EndStep(
-      {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(), &replica_.loss_scale},
-      step.result.applied);
+  options_.survivors->EndStep(replica_.view(), step.result.applied);
 }
 
 void TrainStep::SwapAverages(bool is_swapped, const std::function<void()>& then) {

@@ -87,8 +87,7 @@ class TrainStep {
   // The parts of the replica that a checkpoint stores.
   ReplicaView replica() {
     weight_copies_may_be_stale_ = true;
-    return {*replica_.store, *replica_.optimizer, replica_.moving_averages.get(),
-            &replica_.loss_scale};
+    return replica_.view();
   }
   // Describes the state of this rank for its guardian, and keeps it up to date from now on. Call it
   // once, when the replica has its first weights. Does nothing if StepOptions::survivors is null.
