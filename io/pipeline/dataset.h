@@ -62,8 +62,8 @@ struct Batch {
   // Counts of this rank in this epoch since the source was made, including this batch. A skipped
   // record lowers `valid`, but not global_valid.
   EpochCounts counts;
-  // The record numbers behind the rows that count, including skipped records. Empty for sources
-  // that do not count.
+  // The numbers of the records in the rows that count, including skipped records. It is empty for
+  // sources that do not count.
   std::span<const int64_t> records;
   // Skipped records of all ranks since the epoch began, including this batch. Set by the trainer.
   SkippedRecords all_skipped{};

@@ -20,7 +20,7 @@ constexpr const char* kSurvivorTimeout = "60";
 
 using Points = std::vector<std::string>;
 
-// What is expected of a group of faults.
+// How a training with a fault of a group must end.
 enum class Outcome {
   kDies,
   kFreezes,

@@ -16,7 +16,7 @@ constexpr std::string_view kUserParameters[] = {"btl",       "pml",   "mtl",    
                                                 "plm_rsh",   "regx",  "coll",      "routed",
                                                 "mpi_yield", "rmaps", "orte_keep", "hwloc"};
 constexpr std::string_view kLaunchers[] = {"OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_"};
-// What describes the whole job in Slurm. The rest describes a step or a task.
+// These variables describe the whole job in Slurm. The others describe a step or a task.
 constexpr std::string_view kSlurmJob[] = {"SLURM_JOB",    "SLURM_NODELIST",
                                           "SLURM_NNODES", "SLURM_TASKS_PER_NODE",
                                           "SLURM_CONF",   "SLURM_CLUSTER"};

@@ -1,4 +1,4 @@
-// What every format is made from: the graph of a net and its weights. This is the first header of
+// Every format is made from the graph of a net and its weights. This is the first header of
 // the rooms of src/export that write files of other programs. These rooms may include the graph,
 // src/backend/ops, io/preprocessing and core. carole export (src/commands) reads the checkpoint.
 //
@@ -27,7 +27,7 @@ struct ExportedNet {
   ValueId logits = kNone, predictions = kNone;
   // Reads the values of a variable, in TensorFlow's order. Throws DataError and DiskError.
   std::function<std::vector<float>(const Variable& variable)> read;
-  // What a user of the file should know, by name: the step, the classes and so on.
+  // Facts for users of the file, by name: the step, the classes and so on.
   std::map<std::string, std::string> metadata;
 };
 

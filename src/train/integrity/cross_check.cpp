@@ -12,11 +12,11 @@
 //   3. It puts its own gradients and statistics back.
 //   4. The ranks exchange digests. All ranks have the same data and make the same decisions below.
 //
-// With gradient accumulation, 1 to 4 concern the last micro-batch of the step.
+// If gradients are accumulated, 1 to 4 concern the last micro-batch of the step.
 //
 // The decision. If the results of rank r and of its checker r+1 differ, rank r+2 gets the batch of
 // r from a broadcast, and computes it as well. The one of the two that it disagrees with is wrong.
-// With two ranks there is no third: both compute that batch once more, and the one that does not
+// If there are two ranks, both compute that batch once more, and the one that does not
 // get its own result again is wrong. If that decides nothing, the job ends.
 //
 //   Example: 4 ranks; a core of rank 1 is bad in this step.
@@ -31,7 +31,7 @@
 // A rank that is wrong twice within RankFaults::kWindow steps ends the job. The repetition counts,
 // so a permanent fault ends it at once.
 //
-// What is compared. Ranks with the same processor and number of threads run the same instructions
+// The comparison. Ranks with the same processor and number of threads run the same instructions
 // in the same order, so their bits must be equal. Other ranks round differently. They compare
 // sketches (gradient_digest.h): the distance of the gradients must be at most a fraction of their
 // norm. In fp32, rounding causes 1e-7 to 1e-4 of the norm, as a tie in a ReLU or max pooling may
@@ -195,7 +195,7 @@ int CrossCheck::FindWrong(int rank, const GradientDigest& own, const GradientDig
   const CheckedBatch& batch = exchange_.FromRank(communicator_, rank, mine, step);
   GradientDigest again(own.size());
   if (!has_judge || communicator_.rank() == judge) again = Recompute(batch, compute);
-  // With two ranks, each one judges itself.
+  // If there are two ranks, each one judges itself.
   const std::vector<GradientDigest> all = Gather(again, step);
   const auto is_right = [&](int which, const GradientDigest& digest) {
     const int other = has_judge ? judge : which;

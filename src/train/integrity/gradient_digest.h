@@ -1,4 +1,4 @@
-// What ranks exchange about their gradients, to compare them without sending them: hashes, and
+// Ranks exchange these digests to compare their gradients without sending them: hashes, and
 // sketches for ranks whose processors round differently.
 //
 // The sketch of a vector x is eight sums of +x_i or -x_i, with the same random signs on all ranks.

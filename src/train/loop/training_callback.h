@@ -12,7 +12,7 @@
 
 namespace carole::train {
 
-// What would be lost if the job died now: everything since the last checkpoint on the disk.
+// The work that a loss of the job would cost now: all since the last checkpoint on the disk.
 struct UnsavedWork {
   int64_t steps = 0;
   double seconds = 0;
