@@ -137,9 +137,6 @@ class JpegDecoder::Impl {
     channels_ = options.channels;
     reject_damage_ = options.reject_damage;
     only_libjpeg_ = options.only_libjpeg || reject_damage_;
-    if (decoder_factory_ != options.decoder_factory) device_decoder_.reset();
-    decoder_factory_ = options.decoder_factory;
-    bytes_ = bytes;
     if (!ReadHeader(bytes)) Fail();
     cmyk_ = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     if (cmyk_ && channels_ == 1)
@@ -162,10 +159,9 @@ class JpegDecoder::Impl {
                  region.width, region.top, region.left, height(), width(), divisor);
     AllocateImage("jpeg", region.height, region.width, channels_, image);
     uint8_t* const out = image->pixels.data();
-    used_libjpeg_ = !ToBaselineScan(jpeg_, &scan_) ||
-                    !((divisor == 1 && DecodeOnDevice(region, out)) ||
-                      (!only_libjpeg_ && jpeg_.dct_method == JDCT_IFAST &&
-                       baseline_.Decode(scan_, {region, divisor, channels_}, out)));
+    used_libjpeg_ = only_libjpeg_ || jpeg_.dct_method != JDCT_IFAST ||
+                    !ToBaselineScan(jpeg_, &scan_) ||
+                    !baseline_.Decode(scan_, {region, divisor, channels_}, out);
     if (!used_libjpeg_) {
       jpeg_abort_decompress(&jpeg_);
       return;
@@ -200,16 +196,6 @@ class JpegDecoder::Impl {
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     jpeg_read_header(&jpeg_, TRUE);
     return true;
-  }
-
-  // Decodes a YCbCr image on the GPU, if one was requested and accepts the image. Returns whether
-  // it did. The caller passes only baseline scans: for other images libjpeg limits memory and
-  // number of scans, which nvJPEG may not do.
-  bool DecodeOnDevice(const Region& region, uint8_t* out) {
-    if (decoder_factory_ == nullptr || channels_ != 3 || jpeg_.jpeg_color_space != JCS_YCbCr)
-      return false;
-    if (device_decoder_ == nullptr) device_decoder_ = decoder_factory_->MakeDecoder();
-    return device_decoder_->Decode(bytes_, height(), width(), region, out);
   }
 
   // Decodes a region with libjpeg. Returns false after an error.
@@ -293,12 +279,9 @@ class JpegDecoder::Impl {
   bool reject_damage_ = false;
   bool only_libjpeg_ = false;
   bool used_libjpeg_ = false;
-  std::string_view bytes_;  // the file of the open image
   std::vector<uint8_t> row_;
   jpeg::BaselineScan scan_;
   jpeg::BaselineDecoder baseline_;
-  const ImageDecoderFactory* decoder_factory_ = nullptr;
-  std::unique_ptr<ImageDecoder> device_decoder_;
 };
 
 JpegDecoder::JpegDecoder() : impl_(std::make_unique<Impl>()) {}

@@ -1,15 +1,13 @@
 // JPEG decoding, restricted to the region that is wanted.
 //
 // libjpeg-turbo reads all headers and decides what is an error. Intact baseline images are decoded
-// by io/image/jpeg, which gives the same bits and is faster; all other images by libjpeg-turbo. On
-// request a GPU decodes those baseline color images that it supports.
+// by io/image/jpeg, which gives the same bits and is faster; all other images by libjpeg-turbo.
 #pragma once
 
 #include <memory>
 #include <string_view>
 
 #include "io/image/image.h"
-#include "io/image/image_decoder.h"
 
 namespace carole::io {
 
@@ -21,9 +19,6 @@ struct JpegOptions {
   // end. If false, such an image is decoded to the pixels that the damage leads to, as in
   // TensorFlow (except if there are markers within the data).
   bool reject_damage = false;
-  // Makes a GPU decoder, which decodes what it can. Must outlive the JpegDecoder. Null: the CPU
-  // decodes everything.
-  const ImageDecoderFactory* decoder_factory = nullptr;
   bool scaling = false;  // whether LazyImage may decode at 1/2, 1/4 or 1/8 of the size
 };
 

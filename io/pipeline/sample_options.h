@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "io/augmentation/augmentation.h"
 #include "io/datasets/datasets.h"
 #include "io/image/image.h"
-#include "io/image/jpeg.h"
 #include "io/preprocessing/preprocessing.h"
 
 namespace carole::io {
@@ -23,7 +21,6 @@ struct SampleOptions {
   int num_classes = 0;    // after the subtraction, labels must be in [0, num_classes)
   uint64_t seed = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
-  std::shared_ptr<const ImageDecoderFactory> decoder_factory;  // JpegOptions, shared by pipelines
   bool dct_scaling = false;          // large JPEGs are decoded at a reduced size
   Augmentations augmentations = {};  // of training; all are active (Augmentations::Active())
   bool fast_mode = true;             // PreprocessingTask::fast_mode

@@ -191,10 +191,9 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
 
 void SampleReader::OpenImage(const LabeledImage& image, Scratch& scratch) const {
   if (image.pixels) return scratch.image.Open(*image.pixels);
-  scratch.image.Open(image.encoded, {.channels = channels_,
-                                     .dct_method = options_.dct_method,
-                                     .decoder_factory = options_.decoder_factory.get(),
-                                     .scaling = options_.dct_scaling});
+  scratch.image.Open(
+      image.encoded,
+      {.channels = channels_, .dct_method = options_.dct_method, .scaling = options_.dct_scaling});
 }
 
 }  // namespace carole::io
