@@ -8,6 +8,7 @@
 
 #include "nets/layers/builder.h"
 #include "nets/layers/layers.h"
+#include "nets/quantization/quantize.h"
 #include "src/core/error.h"
 #include "src/core/text/nearest_name.h"
 #include "src/ops/ops.h"
@@ -75,16 +76,23 @@ void AddLosses(Model& model, const ModelOptions& o) {
   add("softmax_cross_entropy_loss", model.logits, 1);
 }
 
+// Returns the value before fake quantization.
+ValueId Unquantized(const Graph& g, ValueId id) {
+  const NodeId producer = g.value(id).producer;
+  const bool is_quantized = producer != kNone && g.nodes()[producer].kind == op::kFakeQuant;
+  return is_quantized ? g.nodes()[producer].inputs[kPosition<FakeQuantInputs>.x] : id;
+}
+
 // Returns the names of the variables of the last layer that `logits` comes from.
 std::vector<std::string> LastLayerVariables(const Graph& g, ValueId logits) {
   std::vector<std::string> names;
-  for (ValueId id = logits; names.empty() && g.value(id).producer != kNone;) {
+  for (ValueId id = Unquantized(g, logits); names.empty() && g.value(id).producer != kNone;) {
     const Node& node = g.nodes()[g.value(id).producer];
     for (const ValueId input : node.inputs) {
-      if (input != kNone && g.value(input).variable != kNone)
-        names.push_back(g.variables()[g.value(input).variable].name);
+      const int variable = input == kNone ? kNone : g.value(Unquantized(g, input)).variable;
+      if (variable != kNone) names.push_back(g.variables()[variable].name);
     }
-    id = node.inputs[0];
+    id = Unquantized(g, node.inputs[0]);
   }
   return names;
 }
@@ -121,6 +129,8 @@ Model BuildModel(const NetEntry& net, const ModelOptions& given) {
   AddLosses(model, options);
   g.MarkOutput(model.logits);
   if (!options.training) g.MarkOutput(model.predictions);
+  if (options.quantization)
+    return Quantize(std::move(model), *options.quantization, options.training);
   return model;
 }
 

@@ -10,6 +10,12 @@
 
 namespace carole::nets {
 
+// See nets/quantization/quantize.h.
+struct QuantizationOptions {
+  int64_t delay = 0;  // number of the first step that is quantized, from 1 on; 0 means 1
+  int bits = 8;       // of weights and activations; others are for tests
+};
+
 struct ModelOptions {
   int64_t batch_size = 32;  // of this rank
   int64_t image_size = 0;   // height and width in pixels; 0: the net's default
@@ -22,6 +28,7 @@ struct ModelOptions {
   bool soft_labels = false;     // the input "labels" is (N,K) instead of (N)
   // If set, the images are bytes, and the graph normalizes them first.
   std::optional<NormalizeAttributes> normalize;
+  std::optional<QuantizationOptions> quantization;
   DType compute = DType::kF32;  // type of variables and results; kF64 for tests
   // Whether every end point is an output of the graph. Then operations are not fused across it.
   bool keep_end_points = false;

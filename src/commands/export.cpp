@@ -11,10 +11,12 @@
 #include "io/weights/open_weights.h"
 #include "io/weights/weights_mapping.h"
 #include "nets/nets.h"
+#include "nets/quantization/placement.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/cli/recipes.h"
 #include "src/commands/cli/version.h"
+#include "src/commands/export_target.h"
 #include "src/commands/setup/checkpoint_net.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/inputs.h"
@@ -27,6 +29,7 @@
 #include "src/export/onnx/onnx.h"
 #include "src/export/safetensors/safetensors.h"
 #include "src/export/tensorflow/tensorflow.h"
+#include "src/train/state/quantization_state.h"
 #include "src/train/state/state.h"
 #include "src/train/state/warm_start.h"
 
@@ -39,11 +42,12 @@ constexpr const char* kRecipeOfGraphs = "export_inference_graph";
 
 struct ExportFlags : CheckpointNet {
   std::string recipe = "train_image_classifier";
-  std::string format = "onnx";
+  std::string format{kAutoFormat};  // ResolveFormat() replaces it
   std::string output;
   bool has_checkpoint = false;  // whether one was given
   bool with_preprocessing = false;
   bool moving_averages = false;
+  bool quantize = false;
   // ONNX
   int opset = exporting::kMinOpset;
   std::string layout = "nchw";
@@ -59,11 +63,17 @@ void AddFlags(CommandLine& line, ExportFlags& flags) {
   line.AddPath("output,output_file", flags.output,
                "File to write; for saved_model, the folder. Folders are made.", HelpLevel::kBasic);
   line.MarkRequired("output");
-  line.Add("format", flags.format, "Format of the file.", HelpLevel::kBasic)
-      .OneOf({"onnx", "graphdef", "saved_model", "safetensors"});
+  line.Add("format", flags.format,
+           "Format of the file; auto: that of the ending of --output, else onnx.",
+           HelpLevel::kBasic)
+      .OneOf({std::string(kAutoFormat), "onnx", "graphdef", "saved_model", "safetensors"});
   AddCheckpointFlags(line, flags.checkpoint);
   line.Add("moving_averages", flags.moving_averages,
            "Write the moving averages of the weights instead of the weights.", HelpLevel::kBasic);
+  line.Add(
+      "quantize", flags.quantize,
+      "Write the net for 8-bit integers, with the ranges that --quantize_delay of train found.",
+      HelpLevel::kBasic);
   AddNetFlags(line, flags.net, "image_size,eval_image_size");
   line.AddNonNegative("num_classes", flags.net.model.num_classes,
                       "Number of classes of the net; 0: the checkpoint's or the net's number.",
@@ -99,13 +109,30 @@ void AddFlags(CommandLine& line, ExportFlags& flags) {
   AddRecipeFlags(line, flags.recipe);
 }
 
-void CheckCombination(const CommandLine& line, const ExportFlags& flags) {
-  if (flags.output.empty()) {
-    throw UsageError(flags.recipe == kRecipeOfGraphs
-                         ? "[export] --output_file: missing: You must supply the path to save to "
-                           "with --output_file"
-                         : "[export] --output: missing: want the file to write");
+void RequireOutput(const ExportFlags& flags) {
+  if (!flags.output.empty()) return;
+  throw UsageError(flags.recipe == kRecipeOfGraphs
+                       ? "[export] --output_file: missing: You must supply the path to save to "
+                         "with --output_file"
+                       : "[export] --output: missing: want the file to write");
+}
+
+// Sets the format, and whether a graphdef is text, from the ending of the output. TF-Slim's program
+// writes a graph into a file of any name.
+void ResolveFormat(const CommandLine& line, ExportFlags& flags) {
+  if (flags.recipe == kRecipeOfGraphs && !line.IsGiven("format")) return;
+  flags.format = ResolveExportFormat(flags.format, flags.output);
+  if (flags.format != "graphdef" || !IsTextGraph(flags.output)) return;
+  if (line.IsGiven("write_text_graphdef") && !flags.graph.as_text) {
+    throw UsageError(
+        fmt::format("[export] --write_text_graphdef: does not fit --output={}: got false, want "
+                    "true; leave it out, or name a file NAME.pb",
+                    flags.output));
   }
+  flags.graph.as_text = true;
+}
+
+void CheckCombination(const CommandLine& line, const ExportFlags& flags) {
   if (flags.is_video_model)
     throw UsageError("[export] --is_video_model: got true, want false: no net has frames");
   const auto only_for = [&](const char* flag, std::initializer_list<std::string_view> formats) {
@@ -122,6 +149,12 @@ void CheckCombination(const CommandLine& line, const ExportFlags& flags) {
   only_for("with_preprocessing", {"onnx", "saved_model"});
   if (flags.is_training && flags.graph.freeze)
     throw UsageError("[export] --is_training: got true with --freeze, want one of them");
+  if (flags.is_training && flags.quantize) {
+    throw UsageError(
+        "[export] --is_training: got true with --quantize, want one of them: only the net for "
+        "inference has fixed ranges");
+  }
+  RequireUsableOutput(flags.format, flags.output);
 }
 
 // Only a graph without weights needs no checkpoint. One that is given says which net it is.
@@ -129,9 +162,12 @@ bool NeedsWeights(const ExportFlags& flags) {
   return flags.format != "graphdef" || flags.graph.freeze;
 }
 
-std::vector<io::VariableSpec> SpecsOf(const Graph& graph, const std::string& suffix) {
+// The variables of the net itself. Ranges of quantization are not among them.
+std::vector<io::VariableSpec> NetSpecsOf(const Graph& graph) {
   std::vector<io::VariableSpec> specs;
-  for (const Variable& v : graph.variables()) specs.push_back({v.name + suffix, v.tf_shape});
+  for (const Variable& v : graph.variables()) {
+    if (v.model_variable) specs.push_back({v.name, v.tf_shape});
+  }
   return specs;
 }
 
@@ -143,22 +179,24 @@ class NetWeights {
   NetWeights(const io::WeightsSource& file, bool moving_averages, const Graph& graph)
       : suffix_(moving_averages ? train::kMovingAverageSuffix : ""),
         file_(file),
-        mapped_(file, SpecsOf(graph, "")) {
-    std::vector<std::string> missing, misshapen;
-    for (const auto& [name, shape] : SpecsOf(graph, suffix_)) {
+        mapped_(file, NetSpecsOf(graph)) {
+    std::vector<std::string> missing, missing_ranges, misshapen;
+    for (const Variable& v : graph.variables()) {
+      const std::string name = NameOf(v);
       if (!mapped_.Has(name)) {
-        missing.push_back(name);
-      } else if (!(mapped_.shape(name) == shape)) {
+        (v.model_variable ? missing : missing_ranges).push_back(name);
+      } else if (!(mapped_.shape(name) == v.tf_shape)) {
         misshapen.push_back(fmt::format("{} (file {}, net {})", name,
-                                        mapped_.shape(name).ToString(), shape.ToString()));
+                                        mapped_.shape(name).ToString(), v.tf_shape.ToString()));
       }
     }
     Require(missing, misshapen);
+    RequireRanges(missing_ranges);
     for (const std::string& line : mapped_.report()) LogInfo("export", "{}", line);
   }
 
   std::vector<float> Read(const Variable& v) const {
-    const std::string name = v.name + suffix_;
+    const std::string name = NameOf(v);
     std::vector<float> values(static_cast<size_t>(v.tf_shape.size()));
     mapped_.Read(name, values);
     if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
@@ -169,9 +207,15 @@ class NetWeights {
   }
 
  private:
+  static constexpr size_t kMaxShown = 4;
+
+  // The name in the file. Only the variables of the net have moving averages.
+  std::string NameOf(const Variable& v) const {
+    return v.model_variable ? v.name + suffix_ : v.name;
+  }
+
   void Require(const std::vector<std::string>& missing,
                const std::vector<std::string>& misshapen) const {
-    constexpr size_t kMaxShown = 4;
     if (missing.empty() && misshapen.empty()) return;
     std::string text = fmt::format("[export] {}: variables do not fit the net:", file_.path());
     if (!missing.empty()) text += fmt::format(" missing {};", JoinFirst(missing, kMaxShown));
@@ -183,6 +227,14 @@ class NetWeights {
              ? mapped_.misfit_hint()
              : "check --model_name, --num_classes, --use_grayscale and the image size" +
                    std::string(suffix_.empty() ? "" : ", or leave --moving_averages out")));
+  }
+
+  void RequireRanges(const std::vector<std::string>& missing) const {
+    if (missing.empty()) return;
+    throw train::MisfitError(
+        fmt::format("[export] {}: --quantize: the checkpoint has no ranges: missing {}; it was not "
+                    "trained with --quantize_delay: train with it, or leave --quantize out",
+                    file_.path(), JoinFirst(missing, kMaxShown)));
   }
 
   const std::string suffix_;
@@ -204,6 +256,7 @@ std::map<std::string, std::string> DescribeNet(const ExportFlags& flags, const n
           {"preprocessing", PreprocessingOf(net, flags.data.preprocessing_name)},
           {"image_size", std::to_string(flags.net.model.image_size)},
           {"moving_averages", flags.moving_averages ? "true" : "false"},
+          {"quantized", flags.quantize ? "true" : "false"},
           {"carole_version", std::string(Version())}};
 }
 
@@ -239,14 +292,22 @@ void Write(const ExportFlags& flags, const nets::NetEntry& entry,
   }
 }
 
+// Without --quantize, the net is one for floating point, even if it was trained for integers.
+void ReportRanges(const io::WeightsSource& file) {
+  if (std::ranges::any_of(file.names(), train::IsQuantizationState))
+    LogInfo("export", "{}: has ranges of quantization, which only --quantize exports", file.path());
+}
+
 int Run(ExportFlags& flags) {
   std::unique_ptr<io::WeightsSource> weights;
   train::RunMetadata metadata;
   if (NeedsWeights(flags) || flags.has_checkpoint) {
     weights = io::OpenWeights(flags.checkpoint.path);
+    ProtectCheckpoint(weights->path(), flags.format, flags.output);
     metadata = ReadRunMetadata(*weights);
   }
   if (!NeedsWeights(flags)) weights.reset();
+  if (weights && !flags.quantize) ReportRanges(*weights);
   FillFromCheckpoint("export", metadata, flags);
   const nets::NetEntry& entry = nets::FindNet(flags.net.model_name);
   FillSizes(entry, flags);
@@ -257,6 +318,7 @@ int Run(ExportFlags& flags) {
   nets::ModelOptions options = flags.net.model;
   options.batch_size = 1;
   options.training = flags.is_training;
+  if (flags.quantize) options.quantization = nets::QuantizationOptions();
   const nets::Model model = nets::BuildModel(entry, options);
   std::optional<NetWeights> values;
   if (weights) values.emplace(*weights, flags.moving_averages, *model.graph);
@@ -266,11 +328,14 @@ int Run(ExportFlags& flags) {
                                    .logits = model.logits,
                                    .predictions = model.predictions,
                                    .read = [&](const Variable& v) { return values->Read(v); },
+                                   .operation_name = nets::OperationName,
                                    .metadata = DescribeNet(flags, entry, weights.get(), classes)};
   const fs::path folder = fs::path(flags.output).parent_path();
   if (!folder.empty()) MakeFolder("export", folder);
   Write(flags, entry, net);
-  fmt::print("{}: {}, {} classes{}\n", flags.output, entry.name, classes,
+  fmt::print("{}: {}{}, {}, {} classes{}{}\n", flags.output, flags.format,
+             flags.graph.as_text ? " as text" : "", entry.name, classes,
+             flags.quantize ? ", quantized to 8 bits" : "",
              weights ? fmt::format(", step {} of {}", weights->step().value_or(0), weights->path())
                      : ", without weights");
   FlushStdout();
@@ -294,6 +359,8 @@ int Export(const Arguments& arguments) {
   flags.has_checkpoint = line.IsGiven("checkpoint_path") || line.IsGiven("train_dir");
   line.LogIgnored();
   flags.moving_averages |= flags.checkpoint.moving_average_decay != 0;
+  RequireOutput(flags);
+  ResolveFormat(line, flags);
   CheckCombination(line, flags);
   return Run(flags);
 }

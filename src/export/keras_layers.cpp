@@ -147,7 +147,7 @@ class Converter {
       config["depth_multiplier"] = weights.tf_shape[3];
       if (HasPointwise(scope)) {
         depthwise_[scope] = {.config = std::move(config), .inputs = {input}};
-        return input;  // nobody uses this: the pointwise half follows
+        return input;  // not used: the pointwise half follows
       }
       return Append("DepthwiseConv2D", scope, {input}, config, true);
     }

@@ -54,12 +54,17 @@ void Graph::AddLoss(const std::string& name, ValueId value) {
   MarkOutput(value);
 }
 
-ValueId Graph::input(const std::string& name) const {
+ValueId Graph::FindInput(std::string_view name) const {
   for (size_t i = 0; i < values_.size(); ++i) {
     const Value& v = values_[i];
     if (v.producer == kNone && v.variable == kNone && v.name == name)
       return static_cast<ValueId>(i);
   }
+  return kNone;
+}
+
+ValueId Graph::input(const std::string& name) const {
+  if (const ValueId id = FindInput(name); id != kNone) return id;
   throw InternalError("[graph] no input has the name " + name);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,12 @@ struct Variable {
   Initializer initializer;
   bool trainable = true;
   bool l2_regularized = false;
+  // Whether the L2 regularization of the loss is a loss of the graph. If not, the optimizer adds
+  // it.
+  bool l2_in_graph = false;
+  // Whether it is part of the net, a "model variable" of TF-Slim. These are averaged, and restored
+  // by fine-tuning. The ranges of quantization are not.
+  bool model_variable = true;
   ValueId value = kNone;
   ValueId gradient = kNone;  // set by Differentiate() for trainable variables
 
@@ -145,7 +152,9 @@ class Graph {
   const std::vector<std::pair<std::string, ValueId>>& end_points() const { return end_points_; }
   const std::vector<std::pair<std::string, ValueId>>& losses() const { return losses_; }
   const std::vector<ValueId>& outputs() const { return outputs_; }
-  // The input of this name. Throws InternalError if there is none.
+  // The input of this name. FindInput() returns kNone if there is none, input() throws
+  // InternalError.
+  ValueId FindInput(std::string_view name) const;
   ValueId input(const std::string& name) const;
 
   // Describes the node's inputs and outputs with their shapes and types; layouts are Any.

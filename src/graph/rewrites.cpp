@@ -49,9 +49,12 @@ bool IsAverageBeforeNarrowConv(const Match& match) {
               &averaged = match.graph.shape(match.between());
   const bool is_linear = !a.relu && conv.inputs[kPosition<Conv2dInputs>.bias] == kNone &&
                          conv.inputs[kPosition<Conv2dInputs>.residual] == kNone;
+  // Weights that a node computes may not exist yet where the pool is.
+  const bool has_weights =
+      match.graph.value(conv.inputs[kPosition<Conv2dInputs>.w]).variable != kNone;
   const bool is_pointwise = w[2] == 1 && w[3] == 1 && a.stride_h == 1 && a.stride_w == 1 &&
                             a.padding == Padding{} && a.groups == 1;
-  return is_linear && is_pointwise && y[1] < averaged[1] &&
+  return is_linear && has_weights && is_pointwise && y[1] < averaged[1] &&
          averaged == match.graph.shape(pool.inputs[0]);
 }
 

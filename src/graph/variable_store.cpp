@@ -80,11 +80,13 @@ VariableStore::VariableStore(const Backend& backend, DType dtype,
   };
   for (int i : ready_order_) place_once(i);
   for (size_t i = 0; i < variables_.size(); ++i) {  // trainable ones without gradient come last
-    if (!variables_[i].trainable) {
-      place(variables_[i], statistics_count_);
-    } else if (!placed[i]) {
-      place_once(static_cast<int>(i));
+    if (variables_[i].trainable && !placed[i]) place_once(static_cast<int>(i));
+  }
+  for (const bool in_model : {true, false}) {
+    for (VariableSlice& p : variables_) {
+      if (!p.trainable && p.model_variable == in_model) place(p, statistics_count_);
     }
+    if (in_model) model_statistics_count_ = statistics_count_;
   }
   const size_t bytes = weights_bytes();
   weights_ = backend_.Allocate(bytes);

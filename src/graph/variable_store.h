@@ -4,6 +4,8 @@
 // the all-reduce is a contiguous range. Weights, gradients and optimizer slots use the same
 // offsets.
 //
+// Statistics that are no model variables come after those that are.
+//
 // Each variable is stored in the layout that its kernels chose. That may include padding, which is
 // always 0. Read() and Write() convert from and to TensorFlow's order of elements. The arenas are
 // device memory: the host accesses them through HostView (src/backend/host_view.h).
@@ -29,6 +31,8 @@ struct VariableSlice {
   Initializer initializer;
   bool trainable = true;
   bool l2_regularized = false;
+  bool l2_in_graph = false;
+  bool model_variable = true;
   int64_t offset = 0;  // into weights and gradients; into statistics if not trainable
   int64_t count = 0;   // includes the layout's padding, and padding up to the next cache line
 };
@@ -68,6 +72,8 @@ class VariableStore {
   int64_t trainable_count() const { return trainable_count_; }
   size_t weights_bytes() const { return Bytes(trainable_count_); }
   size_t statistics_bytes() const { return Bytes(statistics_count_); }
+  // The first part of the statistics: those that are model variables.
+  size_t model_statistics_bytes() const { return Bytes(model_statistics_count_); }
 
   // Views of a weight or statistic, and of a trainable variable's gradient, in the variable's
   // layout.
@@ -111,6 +117,7 @@ class VariableStore {
   std::vector<int> ready_order_;
   int64_t trainable_count_ = 0;
   int64_t statistics_count_ = 0;
+  int64_t model_statistics_count_ = 0;
   DeviceMemory weights_;
   DeviceMemory own_gradients_;
   std::byte* gradients_ = nullptr;

@@ -1,4 +1,4 @@
-// Batch normalization (ops.h): shape inference and gradient rule.
+// Batch normalization (ops.h): shape inference and gradient rule; folding.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
@@ -64,6 +64,12 @@ ValueId BatchNorm(Graph& g, const BatchNormInputs<ValueId>& in,
                 {channels, g.compute(), attributes.training},
                 {channels, g.compute(), attributes.training}})
       .outputs[0];
+}
+
+FoldWeightsOutputs<ValueId> FoldWeights(Graph& g, const FoldWeightsInputs<ValueId>& in,
+                                        const FoldedBatchNormAttributes& attributes) {
+  const ValueId folded = Append(g, op::kFoldWeights, attributes, List(in));
+  return Named<FoldWeightsOutputs>(g.nodes()[g.value(folded).producer].outputs);
 }
 
 }  // namespace carole::ops

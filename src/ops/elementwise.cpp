@@ -2,6 +2,7 @@
 #include "src/backend/ops/add.h"
 #include "src/backend/ops/copies.h"
 #include "src/backend/ops/hard_activation.h"
+#include "src/backend/ops/multiply.h"
 #include "src/backend/ops/relu.h"
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
@@ -14,6 +15,12 @@ std::vector<ValueId> AddRule(const GradientArgs& args) {
   std::vector<ValueId> dx;
   for (bool wanted : args.wanted) dx.push_back(wanted ? args.dy[0] : kNone);
   return dx;
+}
+
+std::vector<ValueId> MultiplyRule(const GradientArgs& args) {
+  const std::vector<ValueId>& factors = args.node.inputs;
+  const auto times = [&](ValueId factor) { return Multiply(args.graph, args.dy[0], factor); };
+  return {args.wanted[0] ? times(factors[1]) : kNone, args.wanted[1] ? times(factors[0]) : kNone};
 }
 
 std::vector<ValueId> ReshapeRule(const GradientArgs& args) {
@@ -47,6 +54,12 @@ ValueId Lrn(Graph& g, ValueId x, const LrnAttributes& attributes) {
 ValueId Add(Graph& g, ValueId a, ValueId b) {
   CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: add", g.scope());
   return g.AddResult({.kind = op::kAdd, .inputs = {a, b}, .gradient = AddRule}, g.shape(a));
+}
+
+ValueId Multiply(Graph& g, ValueId a, ValueId b) {
+  CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: multiply", g.scope());
+  return g.AddResult({.kind = op::kMultiply, .inputs = {a, b}, .gradient = MultiplyRule},
+                     g.shape(a));
 }
 
 ValueId Dropout(Graph& g, ValueId x, const DropoutAttributes& attributes) {

@@ -15,7 +15,10 @@
 
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/copies.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/fake_quant.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/backend/ops/gelu.h"
 #include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/lrn.h"
@@ -77,6 +80,27 @@ ValueId ScaledAdd(Graph& graph, ValueId a, ValueId b, double factor);
 ValueId Scale(Graph& graph, ValueId x, double factor);
 // x (N,C,H,W) * scale (N,C,1,1) -> (N,C,H,W)
 ValueId ScaleChannels(Graph& graph, ValueId x, ValueId scale);
+
+// a * b, of the same shape.
+ValueId Multiply(Graph& graph, ValueId a, ValueId b);
+// Sets a scalar variable to a scalar, and returns the scalar.
+inline ValueId Assign(Graph& graph, ValueId value, ValueId variable) {
+  return Append(graph, op::kAssign, {}, {value, variable});
+}
+
+// x, any shape, rounded to the numbers of a quantization range.
+inline ValueId FakeQuant(Graph& graph, const FakeQuantInputs<ValueId>& inputs,
+                         const FakeQuantAttributes& attributes) {
+  return Append(graph, op::kFakeQuant, attributes, List(inputs));
+}
+// A layer with batch norm, in two parts (folded_batch_norm.h). FoldWeights() returns the folded
+// weights, and 1 / deviation by the moving statistics.
+FoldWeightsOutputs<ValueId> FoldWeights(Graph& graph, const FoldWeightsInputs<ValueId>& inputs,
+                                        const FoldedBatchNormAttributes& attributes);
+inline ValueId FoldedBatchNorm(Graph& graph, const FoldedBatchNormInputs<ValueId>& inputs,
+                               const FoldedBatchNormAttributes& attributes) {
+  return Append(graph, op::kFoldedBatchNorm, attributes, List(inputs));
+}
 
 // x (N,C,H,W) -> (N,C,P,Q). With `training`, max pooling also stores the positions of the maxima,
 // which backward needs.

@@ -1,11 +1,9 @@
 // The cases that conformance_test.cpp runs on every backend. Add rows for a new operation.
 #pragma once
 
-#include <ostream>
 #include <string>
 #include <vector>
 
-#include "src/backend/backend.h"
 #include "src/backend/ops/add.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
@@ -14,6 +12,7 @@
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/lrn.h"
+#include "src/backend/ops/multiply.h"
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/pool2d.h"
 #include "src/backend/ops/relu.h"
@@ -21,19 +20,11 @@
 #include "src/backend/ops/silu.h"
 #include "src/backend/ops/softmax.h"
 #include "src/backend/ops/window.h"
+#include "tests/backend/conformance_case.h"
+#include "tests/backend/quantization/quantized_cases.h"
 #include "tests/support/op_specs.h"
 
 namespace carole::testing {
-
-struct ConformanceCase {
-  std::string name;
-  OpSpec spec;
-  double terms =
-      1;  // how many numbers are summed for one element of the output; sets the tolerance
-  RunContext context;
-};
-
-inline void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
 
 inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
   struct Row {
@@ -340,6 +331,7 @@ inline void AddSmoothActivations(std::vector<ConformanceCase>& cases) {
     cases.push_back({"sigmoid_" + name, SameShapeSpec(op::kSigmoid, {}, shape, 1)});
     cases.push_back(
         {"sigmoid_" + name + "_backward", SameShapeSpec(op::kSigmoidBackward, {}, shape, 2)});
+    cases.push_back({"multiply_" + name, SameShapeSpec(op::kMultiply, {}, shape, 2)});
     cases.push_back({"silu_" + name, SameShapeSpec(op::kSilu, {}, shape, 1)});
     cases.push_back({"silu_" + name + "_backward", SameShapeSpec(op::kSiluBackward, {}, shape, 2)});
   }
@@ -481,6 +473,9 @@ inline std::vector<ConformanceCase> ConformanceCases() {
   AddConvolutions(cases);
   AddLinear(cases);
   AddBatchNorms(cases);
+  AddFakeQuants(cases);
+  AddFoldedBatchNorms(cases);
+  AddFoldedWeights(cases);
   AddPools(cases);
   AddElementwise(cases);
   AddHardActivations(cases);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "tests/support/grad_check.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -92,6 +93,40 @@ TEST(Gradient, BatchNorm) {
         CheckBatchNorm(sizes, 0);
         CheckBatchNorm(sizes, 2);
       }
+    }
+  }
+}
+
+// Inputs of a folded batch norm and the gradients that backward computes from them.
+void CheckFoldedBatchNorm(const FoldedBatchNormSizes& sizes, int64_t valid_rows) {
+  constexpr auto kIn = kPosition<FoldedBatchNormInputs>;
+  constexpr auto kGradients = kPosition<FoldedBatchNormBackwardOutputs>;
+  const RunContext context{.valid_rows = valid_rows};
+  const OpSpec forward = FoldedBatchNormSpec(sizes);
+  auto in = RandomInputs(forward, 1);
+  for (double& rm : in[kIn.rm]) rm = std::abs(rm) + 0.5;
+  Elements dy = RandomElements(sizes.c.size(), 9);
+  if (valid_rows > 0)
+    std::fill(dy.begin() + valid_rows * sizes.c.size() / sizes.c[0], dy.end(), 0.0);
+  const auto out = RunInDouble(forward, in, context);
+  const auto gradients =
+      RunInDouble(FoldedBatchNormBackwardSpec(sizes),
+                  {dy, in[kIn.c], in[kIn.z], in[kIn.gamma], in[kIn.rm], out[1], out[2]}, context);
+  const auto check = [&](const std::string& name, int input, int gradient) {
+    if (!in[input].empty())
+      ExpectGradientOf(name, forward, in, input, dy, gradients[gradient], context);
+  };
+  check("dc", kIn.c, kGradients.dc);
+  check("dz", kIn.z, kGradients.dz);
+  check("dgamma", kIn.gamma, kGradients.dgamma);
+  check("dbeta", kIn.beta, kGradients.dbeta);
+}
+
+TEST(Gradient, FoldedBatchNorm) {
+  for (const bool scaled : {false, true}) {
+    for (const int64_t valid_rows : {0, 2}) {
+      SCOPED_TRACE(::testing::Message() << "scaled " << scaled << " rows " << valid_rows);
+      CheckFoldedBatchNorm({.c = {3, 4, 3, 2}, .gamma = scaled, .beta = scaled}, valid_rows);
     }
   }
 }

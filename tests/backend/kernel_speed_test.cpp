@@ -1,6 +1,7 @@
 // Measures how close the CUDA backend's own kernels come to the memory bandwidth. At best, a kernel
 // reads its inputs and writes its outputs once. Its GB/s by this measure are compared with those of
-// a plain copy. The test prints the results and asserts no speed.
+// a plain copy. The test prints the results. It fails only if a kernel takes a hundred times as
+// long as such a copy, since smaller losses depend on the GPU.
 //
 //   build/tests/carole_backend_tests --gtest_filter='KernelSpeed.*'
 #include <fmt/format.h>
@@ -133,6 +134,19 @@ void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
   add("cross_entropy 1000", CrossEntropySpec(n, 1000, {}));
 }
 
+// Kernels of quantized nets, in fp32.
+void AddQuantization(int64_t n, std::vector<SpeedCase>& cases) {
+  using Range = FakeQuantAttributes::Range;
+  const TensorSpec map = PlainSpec({n, 64, 112, 112});
+  cases.push_back({"fake_quant 64x112x112", FakeQuantSpec(map, {})});
+  cases.push_back(
+      {"fake_quant average 64x112x112", FakeQuantSpec(map, {.range = Range::kAverage})});
+  cases.push_back({"fake_quant_backward 64x112x112", FakeQuantBackwardSpec(map, {})});
+  const FoldedBatchNormSizes norm{.c = map.shape};
+  cases.push_back({"folded_batch_norm 64x112x112", FoldedBatchNormSpec(norm)});
+  cases.push_back({"folded_batch_norm_backward 64x112x112", FoldedBatchNormBackwardSpec(norm)});
+}
+
 std::vector<SpeedCase> SpeedCases(int64_t batch) {
   std::vector<SpeedCase> cases;
   AddBatchNorms(batch, cases);
@@ -140,6 +154,7 @@ std::vector<SpeedCase> SpeedCases(int64_t batch) {
   AddWindows(batch, cases);
   AddOthers(batch, cases);
   for (SpeedCase& c : cases) c.spec = InNarrow(c.spec, DType::kBF16);
+  AddQuantization(batch, cases);
   const TensorSpec wide = PlainSpec({batch, 100'000});
   const TensorSpec narrow = PlainSpec(wide.shape, DType::kBF16);
   cases.push_back({"cast fp32 to bf16", {op::kReorder, {}, {wide}, {narrow}}});
@@ -231,7 +246,7 @@ void PrintTable(const Backend& backend, int64_t batch, size_t copied_bytes, int6
              "GB/s", "share");
   const auto print = [&](const std::string& name, double bytes, double seconds) {
     const double speed = 1e-9 * bytes / seconds;
-    EXPECT_GT(speed, 0) << name;
+    EXPECT_GT(speed, 0.01 * copy) << name;
     fmt::print("{:<45} {:>9.1f} {:>8.1f} {:>7.0f} {:>5.2f}\n", name, 1e-6 * bytes, 1e6 * seconds,
                speed, speed / copy);
   };

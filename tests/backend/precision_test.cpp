@@ -28,7 +28,7 @@ TEST(Precision, CpusRefuseTf32) {
 }
 
 TEST(Precision, OneDnnRefusesFp16AndNamesTheInstructions) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   EXPECT_THAT(PrecisionProblem(Precision::kFp16, *MakeOneDnnBackend(1)),
               AllOf(HasSubstr("[precision] fp16: not supported by this CPU"),
                     HasSubstr("avx512_fp16"), HasSubstr("use \x1f$(precision)=")));
@@ -73,7 +73,8 @@ class Casts : public ::testing::TestWithParam<BackendEntry> {};
 
 // fp32 -> bf16 in the layout of a convolution's operands -> fp32: every element is rounded once.
 TEST_P(Casts, RoundOnceInEveryLayout) {
-  if (GetParam().name == "onednn" && !OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (GetParam().name == "onednn" && !OneDnnAvailable())
+    GTEST_SKIP() << "skipped: built without oneDNN";
   const auto backend = GetParam().make(2);
   if (const std::string problem = PrecisionProblem(Precision::kBf16, *backend); !problem.empty())
     GTEST_SKIP() << "skipped: " << problem;

@@ -11,10 +11,12 @@
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/copies.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/backend/ops/gelu.h"
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/lrn.h"
+#include "src/backend/ops/multiply.h"
 #include "src/backend/ops/normalize.h"
 #include "src/backend/ops/pool2d.h"
 #include "src/backend/ops/relu.h"
@@ -178,6 +180,54 @@ TEST(Reference, BatchNormBackwardOfTwoGradientsAndAnAddend) {
   ExpectElements(out[1], {2});
   ExpectElements(out[2], {4});
   ExpectElements(out[3], {1, 3, 0});
+}
+
+// w = 1 2 | 3 4 for two channels; gamma / deviation is 3/2 and -1/4.
+TEST(Reference, FoldWeights) {
+  OpSpec spec = FoldWeightsSpec({2, 2});
+  spec.attributes = FoldedBatchNormAttributes{.epsilon = 1};
+  const Elements w{1, 2, 3, 4}, gamma{3, -1};
+  const auto out = Outputs(spec, {w, gamma, {3, 15}});
+  ExpectElements(out[0], {1.5, -0.5, 4.5, -1});
+  ExpectElements(out[1], {0.5, 0.25});
+  const auto gradients =
+      Outputs(FoldWeightsBackwardSpec({2, 2}), {{1, 10, 2, 20}, w, gamma, {0.5, 0.25}});
+  ExpectElements(gradients[0], {1.5, -2.5, 3, -5});
+  ExpectElements(gradients[1], {0.5 * (1 + 6), 0.25 * (20 + 80)});
+}
+
+// z = 1, 3 | 5, 7 has mean 4 and variance 5, so that rb is 1/3. The last row is not valid.
+// y = c * rb/rm + beta - gamma * mean * rb = c * 2/3 + 10 - 4.
+TEST(Reference, FoldedBatchNorm) {
+  const FoldedBatchNormSizes sizes{.c = {3, 1, 1, 2}, .attributes = {.epsilon = 4, .decay = 0.9}};
+  std::vector<Elements> state;
+  const auto out = Outputs(FoldedBatchNormSpec(sizes),
+                           {{3, 6, 9, 0, -3, 30}, {1, 3, 5, 7, 90, 90}, {3}, {10}, {0.5}, {2}, {1}},
+                           {.valid_rows = 2}, &state);
+  ExpectElements(out[0], {8, 10, 12, 6, 4, 26});
+  ExpectElements(out[1], {4});
+  ExpectElements(out[2], {1.0 / 3});
+  ExpectElements(state[kPosition<FoldedBatchNormInputs>.moving_mean], {2 + 0.1 * 2});
+  ExpectElements(state[kPosition<FoldedBatchNormInputs>.moving_variance],
+                 {1 + 0.1 * (20.0 / 3 - 1)});
+}
+
+// In inference, y = c + beta - gamma * moving mean * rm.
+TEST(Reference, FoldedBatchNormInference) {
+  const FoldedBatchNormSizes sizes{.c = {1, 2}, .attributes = {.training = false}};
+  ExpectElements(Outputs(FoldedBatchNormSpec(sizes),
+                         {{1, 2}, {}, {3, 4}, {10, 20}, {0.5, 1}, {2, 6}, {1, 1}})[0],
+                 {1 + 10 - 3, 2 + 20 - 24});
+}
+
+TEST(Reference, MultiplyAndAssign) {
+  ExpectElements(Outputs(SameShapeSpec(op::kMultiply, {}, {1, 2}, 2), {{1, 2}, {10, -3}})[0],
+                 {10, -6});
+  const TensorSpec scalar = PlainSpec({});
+  std::vector<Elements> state;
+  const auto out = Outputs({op::kAssign, {}, {scalar, scalar}, {scalar}}, {{7}, {1}}, {}, &state);
+  ExpectElements(out[0], {7});
+  ExpectElements(state[kPosition<AssignInputs>.variable], {7});
 }
 
 TEST(Reference, ReluAndRelu6) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "nets/nets.h"
-#include "src/export/common/unique_names.h"
 
 namespace carole::exporting {
 namespace {
@@ -68,14 +67,6 @@ TEST(OutputNames, AreThoseOfSlim) {
     EXPECT_EQ(OutputNamesOf(net).predictions, predictions) << net;
   }
   EXPECT_EQ(OutputNamesOf("mnist_keras").logits, "logits");
-}
-
-TEST(UniqueNames, NumbersRepeatedNames) {
-  UniqueNames names;
-  EXPECT_EQ(names.Take("a"), "a");
-  EXPECT_EQ(names.Take("a_1"), "a_1");
-  EXPECT_EQ(names.Take("a"), "a_2");
-  EXPECT_EQ(names.Take("a"), "a_3");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class MixedPrecision : public ::testing::TestWithParam<Row> {
  protected:
   void SetUp() override {
     if (GetParam().backend == "onednn" && !OneDnnAvailable())
-      GTEST_SKIP() << "built without oneDNN";
+      GTEST_SKIP() << "skipped: built without oneDNN";
     for (const BackendEntry& entry : kBackends) {
       if (entry.name != GetParam().backend) continue;
       wide_ = entry.make(2);
@@ -113,7 +113,7 @@ struct Training {
 class Bf16Nets : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+    if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
     wide_ = MakeOneDnnBackend(2);
     narrow_ = MakeOneDnnBackend(2);
     const std::string problem = PrecisionProblem(Precision::kBf16, *narrow_);

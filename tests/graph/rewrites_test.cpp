@@ -398,7 +398,7 @@ TEST(Rewrites, FusionKeepsResultsOfTheReference) {
 }
 
 TEST(Rewrites, FusionKeepsResultsOfOneDnn) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   // Sums of a few hundred terms in fp32, in another order.
   ExpectFusionKeepsResults(*MakeOneDnnBackend(1), DType::kF32, 1e-4);
 }

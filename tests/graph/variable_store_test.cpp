@@ -107,7 +107,7 @@ TEST(VariableStore, GradientsUseTheCallersMemory) {
 
 // Filters of 3 -> 20 channels: oneDNN pads both to its blocks.
 TEST(VariableStore, BlockedLayoutsRoundTripAndTheirPaddingStaysZero) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   Graph g;
   Sketch s(g);
   ValueId y = s.Conv(g.AddInput("images", {2, 3, 9, 9}, DType::kF32), "a", 20, 3, {}, true);
@@ -218,7 +218,7 @@ TEST(Initializer, ValuesDependOnSeedAndNameAlone) {
 
 // A net starts from the same values in blocked and plain layouts, in fp32 and in double.
 TEST(Initializer, ValuesAreTheSameInEveryBackend) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   auto values = [](const Backend& backend, DType compute) {
     Graph g(compute);
     Sketch s(g);

@@ -19,6 +19,8 @@ import safetensors.numpy
 import tensorflow as tf
 from tensorflow.python.tools import freeze_graph
 
+from run_programs import run_carole, run_tflite
+
 TOLERANCE = 1e-4  # of the largest logit
 PREPROCESSING_TOLERANCE = 1e-3  # of a probability
 # Net, image size (0: the net's own), classes.
@@ -36,9 +38,7 @@ class Exporter:
         self.program, self.samples, self.folder = program, samples, folder
 
     def run(self, *arguments, code=0):
-        result = subprocess.run([self.program, *arguments], capture_output=True, text=True)
-        assert result.returncode == code, (arguments, result.returncode, result.stdout, result.stderr)
-        return result.stdout + result.stderr
+        return run_carole(self.program, *arguments, code=code)
 
     def sample(self, net, size, classes):
         """Writes a checkpoint; returns its path, the images (N,H,W,C) and the logits (N,K)."""
@@ -93,19 +93,16 @@ def run_graph(path, images, name):
             return session.run(f"{name}:0", {"input:0": images})
 
 
-def run_tflite(path, images, name):
+def convert_and_run(path, images, name):
     converter = tf.compat.v1.lite.TFLiteConverter.from_frozen_graph(path, ["input"], [name],
                                                                     {"input": list(images.shape)})
-    interpreter = tf.lite.Interpreter(model_content=converter.convert())
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], images)
-    interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    [output] = run_tflite(tf.lite.Interpreter(model_content=converter.convert()), [images])
+    return output
 
 
-def freeze(exporter, checkpoint, name):
+def freeze(exporter, checkpoint, name, *flags):
     """Lets TensorFlow freeze the graph without weights, with a converted checkpoint."""
-    graph = exporter.export(checkpoint, "graphdef")
+    graph = exporter.export(checkpoint, "graphdef", *flags)
     exporter.run("checkpoint", "convert", checkpoint, f"{checkpoint[:-3]}.ckpt")
     frozen = f"{checkpoint[:-3]}.frozen"
     with tf.Graph().as_default():
@@ -131,7 +128,7 @@ def check_net(exporter, net, size, classes, table):
     graph = exporter.export(checkpoint, "graphdef", "--freeze")
     name, _ = output_names(graph)
     compare("frozen graph", run_graph(graph, images, name))
-    compare("tflite", run_tflite(graph, images, name))
+    compare("tflite", convert_and_run(graph, images, name))
     folder = exporter.export(checkpoint, "saved_model")
     serve = tf.saved_model.load(folder).signatures["serving_default"]
     compare("saved_model", serve(input=tf.constant(images))["logits"].numpy())
@@ -168,6 +165,9 @@ def check_recipe(exporter):
     graph.ParseFromString(open(output, "rb").read())
     names = {node.name for node in graph.node}
     assert {"input", "InceptionV3/Logits/SpatialSqueeze", "InceptionV3/Predictions/Reshape_1"} <= names
+    first = "InceptionV3/InceptionV3/Conv2d_1a_3x3"
+    assert {f"{first}/Conv2D", f"{first}/BatchNorm/FusedBatchNormV3", f"{first}/Relu",
+            "InceptionV3/Logits/Conv2d_1c_1x1/BiasAdd"} <= names
     [input_node] = [node for node in graph.node if node.op == "Placeholder"]
     assert [d.size for d in input_node.attr["shape"].shape.dim] == [-1, 299, 299, 3]
     text = exporter.run("export", "--recipe=export_inference_graph", "--model_name=inception_v3", code=64)
@@ -301,7 +301,9 @@ def check_errors(exporter):
     fails(64, ["--opset", "17", "22"], "--opset=12")
     fails(64, ["--opset", "graphdef"], "--opset=17", form="graphdef")
     fails(65, ["ExponentialMovingAverage"], "--moving_averages")
-    fails(64, ["--quantize"], "--quantize")
+    for form, *flags in (("onnx",), ("graphdef", "--freeze"), ("saved_model",), ("safetensors",)):
+        fails(65, ["LeNet/conv1/weights_quant/min", "not trained with --quantize_delay"], "--quantize", *flags, form=form)
+    fails(64, ["--is_training", "--quantize"], "--quantize", "--is_training", form="graphdef")
     with open(f"{exporter.folder}/file", "w"):
         pass
     text = exporter.run("export", f"--checkpoint_path={checkpoint}", f"--output={exporter.folder}/file/net.onnx", code=74)

@@ -4,16 +4,18 @@ ellipse, everything else is stripes.
 
 usage: check_person_detection.py CAROLE
 """
+import functools
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np
 import tensorflow as tf
+
+from run_programs import run_carole, run_tflite
 
 SIZE = 96
 COUNTS = {"train2014": 64, "val2014": 40}
@@ -75,27 +77,15 @@ def convert(graph, output, images):
 
 def classify(model, images):
     interpreter = tf.lite.Interpreter(model_content=model)
-    interpreter.allocate_tensors()
     [source], [result] = interpreter.get_input_details(), interpreter.get_output_details()
     assert source["dtype"] == result["dtype"] == np.int8
     scale, zero = source["quantization"]
-    found = []
-    for image in images:
-        codes = np.clip(np.round(image / scale + zero), -128, 127).astype(np.int8)
-        interpreter.set_tensor(source["index"], codes[None])
-        interpreter.invoke()
-        found.append(int(np.argmax(interpreter.get_tensor(result["index"]))))
-    return np.array(found)
+    codes = np.clip(np.round(np.array(images) / scale + zero), -128, 127).astype(np.int8)
+    return np.argmax(run_tflite(interpreter, codes), axis=-1).ravel()
 
 
 def main():
-    program = sys.argv[1]
-
-    def carole(*arguments):
-        result = subprocess.run([program, *arguments], capture_output=True, text=True)
-        assert result.returncode == 0, (arguments, result.stdout, result.stderr)
-        return result.stdout + result.stderr
-
+    carole = functools.partial(run_carole, sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         labels = write_coco(f"{folder}/coco")
         carole("dataset", "build", "--dataset_name=visualwakewords", f"--raw_dir={folder}/coco",

@@ -4,18 +4,26 @@
 //
 //   net_samples write FOLDER NET IMAGE_SIZE CLASSES       writes a checkpoint, FOLDER/NET.h5
 //   net_samples load FOLDER NET IMAGE_SIZE CLASSES FILE   loads weights from FILE, prints a report
+//   net_samples quantize FOLDER NET IMAGE_SIZE CLASSES [FILE]
+//       writes a checkpoint of the quantized net, with the ranges in FILE, lines of NAME MIN MAX.
+//       Without FILE, the ranges are those of the images.
 //
-// Both write the images (N,H,W,C) to FOLDER/NET.images, the logits (N,K) to FOLDER/NET.logits and
-// the probabilities (N,K) to FOLDER/NET.probabilities, as raw fp32.
+// All write the images (N,H,W,C) to FOLDER/NET.images, the logits (N,K) to FOLDER/NET.logits and
+// the probabilities (N,K) to FOLDER/NET.probabilities, as raw fp32. There are two images. Quantized
+// nets get a third one, which is the first one rounded to bytes: (q - 128) * 2/255. The backend is
+// oneDNN, that of quantized nets is the reference.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <exception>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "io/weights/open_weights.h"
 #include "io/weights/weights_mapping.h"
 #include "nets/nets.h"
+#include "src/backend/ops/fake_quant.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
 #include "src/export/keras_model.h"
@@ -29,11 +37,13 @@
 namespace carole {
 namespace {
 
-constexpr int64_t kBatch = 2;
+constexpr int64_t kFormulaImages = 2;
 
 struct Request {
   std::string mode, folder, net, file;
   int64_t image_size = 0, num_classes = 0;
+
+  bool quantizes() const { return mode == "quantize"; }
 };
 
 void WriteFloats(const std::string& path, const std::vector<float>& values) {
@@ -45,11 +55,11 @@ class Net {
  public:
   explicit Net(const Request& request)
       : net_(request.net),
-        model_(nets::BuildModel(nets::FindNet(request.net), {.batch_size = kBatch,
-                                                             .image_size = request.image_size,
-                                                             .num_classes = request.num_classes})),
+        model_(Build(request)),
         keras_(train::MakeKerasModel(*model_.graph, model_.logits, request.net)),
-        backend_(OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1)) {
+        backend_(OneDnnAvailable() && !request.quantizes() ? MakeOneDnnBackend(1)
+                                                           : MakeReferenceBackend(2)) {
+    if (request.quantizes() && request.file.empty()) MeasureRanges();
     Fuse(*model_.graph, *backend_);
     executable_ = std::make_unique<Executable>(Compile(*model_.graph, *backend_));
     store_ = executable_->MakeStore();
@@ -63,6 +73,15 @@ class Net {
       const VariableSlice& variable = store_->variables()[v];
       store_->Write(static_cast<int>(v),
                     golden::FormulaVariable(variable.name, variable.tf_shape, 1));
+    }
+  }
+
+  void LoadRanges(const std::string& path) {
+    std::ifstream file(path);
+    std::string name;
+    for (float min = 0, max = 0; file >> name >> min >> max;) {
+      store_->Write(store_->Find(name + "/min"), std::vector<float>{min});
+      store_->Write(store_->Find(name + "/max"), std::vector<float>{max});
     }
   }
 
@@ -116,7 +135,7 @@ class Net {
 
   void WritePredictions(const std::string& prefix) {
     const Tensor images = executable_->Input("images");
-    const std::vector<float> pixels = golden::FormulaInput("input", images.size());
+    const std::vector<float> pixels = MakeImages(images.shape);
     std::copy(pixels.begin(), pixels.end(), images.as<float>());
     executable_->Run({});
     WriteFloats(prefix + ".images", pixels);
@@ -128,6 +147,35 @@ class Net {
   }
 
  private:
+  static nets::Model Build(const Request& request) {
+    nets::ModelOptions options{.batch_size = kFormulaImages,
+                               .image_size = request.image_size,
+                               .num_classes = request.num_classes};
+    if (request.quantizes()) {
+      ++options.batch_size;
+      options.quantization = nets::QuantizationOptions();
+    }
+    return nets::BuildModel(nets::FindNet(request.net), options);
+  }
+
+  // Makes each range that of its tensor.
+  void MeasureRanges() {
+    for (Node& node : model_.graph->mutable_nodes()) {
+      if (auto* quant = node.attributes.get_if<FakeQuantAttributes>())
+        quant->range = FakeQuantAttributes::Range::kLatest;
+    }
+  }
+
+  static std::vector<float> MakeImages(const Shape& shape) {
+    std::vector<float> pixels = golden::FormulaInput("input", shape.size());
+    const size_t image = pixels.size() / static_cast<size_t>(shape[0]);
+    for (size_t i = kFormulaImages * image; i < pixels.size(); ++i) {
+      const double u = pixels[i - kFormulaImages * image];
+      pixels[i] = static_cast<float>((std::floor((u + 1) * 127.5 + 0.5) - 128) * 2 / 255);
+    }
+    return pixels;
+  }
+
   const std::string net_;
   nets::Model model_;
   const std::optional<io::KerasModel> keras_;
@@ -143,9 +191,10 @@ int Run(const Request& request) {
     net.Load(request.file);
   } else {
     net.FillByFormula();
-    net.WriteCheckpoint(prefix + ".h5");
+    if (request.quantizes() && !request.file.empty()) net.LoadRanges(request.file);
   }
   net.WritePredictions(prefix);
+  if (request.mode != "load") net.WriteCheckpoint(prefix + ".h5");
   return 0;
 }
 
@@ -154,7 +203,8 @@ int Run(const Request& request) {
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    fmt::print(stderr, "usage: net_samples write|load FOLDER NET IMAGE_SIZE CLASSES [FILE]\n");
+    fmt::print(stderr,
+               "usage: net_samples write|load|quantize FOLDER NET IMAGE_SIZE CLASSES [FILE]\n");
     return 64;
   }
   try {

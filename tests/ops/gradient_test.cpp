@@ -117,6 +117,67 @@ TEST(OpGradient, Silu) {
   ExpectGradients([](Sketch& s) { s.Head(ops::Silu(s.graph, s.Weight("x", {3, 6, 2, 2}))); }, 3);
 }
 
+TEST(OpGradient, Multiply) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId a = s.Weight("a", {2, 3, 3, 4});
+        s.Head(ops::Multiply(s.graph, a, s.Weight("b", {2, 3, 3, 4})));
+      },
+      4);
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId a = s.Weight("a", {2, 5});
+        s.Head(ops::Multiply(s.graph, a, a));
+      },
+      3);
+}
+
+// A convolution with a folded batch norm. The moving statistics stay as they are, since finite
+// differences run the graph many times.
+template <bool kGamma, bool kDepthwise>
+void BuildFoldedNorm(Sketch& s) {
+  constexpr int64_t kChannels = 4;
+  const FoldedBatchNormAttributes attributes{.epsilon = 0.1, .decay = 1};
+  const ValueId x = s.Weight("x", {3, kChannels, 4, 3});
+  const ValueId w = s.Weight("w", {kChannels, kDepthwise ? 1 : kChannels, 2, 2});
+  const ValueId gamma = kGamma ? s.Weight("gamma", {kChannels}) : kNone;
+  const ValueId moving_variance = s.Weight("moving_variance", {kChannels}, false);
+  const auto folded = ops::FoldWeights(
+      s.graph, {.w = w, .gamma = gamma, .moving_variance = moving_variance}, attributes);
+  const Conv2dAttributes conv{.groups = kDepthwise ? kChannels : 1};
+  s.Head(ops::FoldedBatchNorm(s.graph,
+                              {.c = ops::Conv2d(s.graph, x, folded.folded, kNone, conv),
+                               .z = ops::Conv2d(s.graph, x, w, kNone, conv),
+                               .gamma = gamma,
+                               .beta = s.Weight("beta", {kChannels}),
+                               .rm = folded.rm,
+                               .moving_mean = s.Weight("moving_mean", {kChannels}, false),
+                               .moving_variance = moving_variance},
+                              attributes));
+}
+
+TEST(OpGradient, FoldedBatchNorm) {
+  ExpectGradients(BuildFoldedNorm<true, false>, 6);
+  ExpectGradients(BuildFoldedNorm<false, false>, 5);
+  ExpectGradients(BuildFoldedNorm<true, true>, 6);
+}
+
+// Without a batch norm, so that the gradients of gamma and w come from the folding alone.
+TEST(OpGradient, FoldWeights) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {3, 5}), w = s.Weight("w", {4, 5});
+        const auto folded =
+            ops::FoldWeights(s.graph,
+                             {.w = w,
+                              .gamma = s.Weight("gamma", {4}),
+                              .moving_variance = s.Weight("moving_variance", {4}, false)},
+                             {.epsilon = 0.1});
+        s.Head(ops::Linear(s.graph, x, folded.folded, kNone));
+      },
+      5);
+}
+
 // Squeeze-excite, as EfficientNet has it.
 TEST(OpGradient, SigmoidAsAGate) {
   ExpectGradients(

@@ -11,6 +11,9 @@
 
 #include "src/backend/backend.h"
 #include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/copies.h"
+#include "src/backend/ops/fake_quant.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/tensor/buffer.h"
 #include "tests/support/elements.h"
 
@@ -111,9 +114,21 @@ inline GuardedTensor Reordered(const Backend& backend, const GuardedTensor& from
   return to;
 }
 
-// Whether a kernel may change this input: the moving statistics of batch normalization.
+// Whether a kernel may change this input: the moving statistics of batch normalization, the range
+// of fake quantization, a variable that is set.
 inline bool IsState(const OpSpec& spec, size_t input) {
-  return spec.kind == op::kBatchNorm && input >= kPosition<BatchNormInputs>.moving_mean;
+  constexpr auto kRange = kPosition<FakeQuantInputs>;
+  const auto index = static_cast<int>(input);
+  if (spec.kind == op::kBatchNorm) return index >= kPosition<BatchNormInputs>.moving_mean;
+  if (spec.kind == op::kFoldedBatchNorm)
+    return index >= kPosition<FoldedBatchNormInputs>.moving_mean;
+  if (spec.kind == op::kAssign) return index == kPosition<AssignInputs>.variable;
+  if (spec.kind == op::kFakeQuant) {
+    const auto& a = spec.attributes.as<FakeQuantAttributes>();
+    return a.range != FakeQuantAttributes::Range::kFixed && index >= kRange.min &&
+           index <= kRange.max_steps;
+  }
+  return false;
 }
 
 // One operation with its kernel and memory.

@@ -7,6 +7,8 @@
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/concat.h"
 #include "src/backend/ops/conv2d.h"
+#include "src/backend/ops/fake_quant.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/backend/ops/layer_norm.h"
 #include "src/backend/ops/linear.h"
 #include "src/backend/ops/normalize.h"
@@ -219,6 +221,95 @@ inline OpSpec LayerNormBackwardSpec(const LayerNormSizes& l, const LayerNormAttr
                                                    OptionalSpec(c, l.gamma)}),
           List(LayerNormBackwardOutputs<TensorSpec>{
               OptionalSpec(l.x, l.dx), OptionalSpec(c, l.gamma), OptionalSpec(c, l.beta)})};
+}
+
+// Fake quantization of a tensor in a plain layout. There is a step if there is a delay. `l2` is
+// whether there is an L2 regularization.
+inline OpSpec FakeQuantSpec(const TensorSpec& x, const FakeQuantAttributes& a, bool l2 = false) {
+  const TensorSpec scalar = PlainSpec({}), step = OptionalSpec({}, a.delay > 0);
+  const TensorSpec average = OptionalSpec({}, a.range == FakeQuantAttributes::Range::kAverage);
+  return {op::kFakeQuant,
+          a,
+          List(FakeQuantInputs<TensorSpec>{.x = x,
+                                           .min = scalar,
+                                           .max = scalar,
+                                           .biased_min = average,
+                                           .min_steps = average,
+                                           .biased_max = average,
+                                           .max_steps = average,
+                                           .step = step,
+                                           .l2_weight = OptionalSpec({}, l2)}),
+          {x}};
+}
+inline OpSpec FakeQuantBackwardSpec(const TensorSpec& x, const FakeQuantAttributes& a,
+                                    bool l2 = false) {
+  const TensorSpec scalar = PlainSpec({});
+  return {op::kFakeQuantBackward,
+          a,
+          List(FakeQuantBackwardInputs<TensorSpec>{.dy = x,
+                                                   .x = x,
+                                                   .min = scalar,
+                                                   .max = scalar,
+                                                   .step = OptionalSpec({}, a.delay > 0),
+                                                   .l2_weight = OptionalSpec({}, l2)}),
+          {x}};
+}
+
+// Folding of a batch norm into weights w (K,...).
+inline OpSpec FoldWeightsSpec(const Shape& w, bool gamma = true) {
+  const Shape k{w[0]};
+  return {
+      op::kFoldWeights, FoldedBatchNormAttributes{},
+      List(FoldWeightsInputs<TensorSpec>{
+          .w = FilterSpec(w), .gamma = OptionalSpec(k, gamma), .moving_variance = PlainSpec(k)}),
+      List(FoldWeightsOutputs<TensorSpec>{.folded = FilterSpec(w), .rm = PlainSpec(k)})};
+}
+inline OpSpec FoldWeightsBackwardSpec(const Shape& w, bool gamma = true) {
+  const Shape k{w[0]};
+  return {op::kFoldWeightsBackward, FoldedBatchNormAttributes{},
+          List(FoldWeightsBackwardInputs<TensorSpec>{.dfolded = FilterSpec(w),
+                                                     .w = FilterSpec(w),
+                                                     .gamma = OptionalSpec(k, gamma),
+                                                     .rm = PlainSpec(k)}),
+          List(FoldWeightsBackwardOutputs<TensorSpec>{.dw = FilterSpec(w),
+                                                      .dgamma = OptionalSpec(k, gamma)})};
+}
+
+// The sizes and options of a folded batch norm.
+struct FoldedBatchNormSizes {
+  Shape c;
+  bool gamma = true, beta = true;
+  FoldedBatchNormAttributes attributes;
+};
+inline OpSpec FoldedBatchNormSpec(const FoldedBatchNormSizes& b) {
+  const Shape k{b.c[1]};
+  const bool training = b.attributes.training;
+  return {op::kFoldedBatchNorm, b.attributes,
+          List(FoldedBatchNormInputs<TensorSpec>{.c = PlainSpec(b.c),
+                                                 .z = OptionalSpec(b.c, training),
+                                                 .gamma = OptionalSpec(k, b.gamma),
+                                                 .beta = OptionalSpec(k, b.beta),
+                                                 .rm = PlainSpec(k),
+                                                 .moving_mean = PlainSpec(k),
+                                                 .moving_variance = PlainSpec(k)}),
+          List(FoldedBatchNormOutputs<TensorSpec>{.y = PlainSpec(b.c),
+                                                  .mean = OptionalSpec(k, training),
+                                                  .rb = OptionalSpec(k, training)})};
+}
+inline OpSpec FoldedBatchNormBackwardSpec(const FoldedBatchNormSizes& b) {
+  const Shape k{b.c[1]};
+  return {op::kFoldedBatchNormBackward, b.attributes,
+          List(FoldedBatchNormBackwardInputs<TensorSpec>{.dy = PlainSpec(b.c),
+                                                         .c = PlainSpec(b.c),
+                                                         .z = PlainSpec(b.c),
+                                                         .gamma = OptionalSpec(k, b.gamma),
+                                                         .rm = PlainSpec(k),
+                                                         .mean = PlainSpec(k),
+                                                         .rb = PlainSpec(k)}),
+          List(FoldedBatchNormBackwardOutputs<TensorSpec>{.dc = PlainSpec(b.c),
+                                                          .dz = PlainSpec(b.c),
+                                                          .dgamma = OptionalSpec(k, b.gamma),
+                                                          .dbeta = OptionalSpec(k, b.beta)})};
 }
 
 struct PoolSizes {

@@ -1,9 +1,17 @@
-// Copies of tensors to another shape, layout or type.
+// Copies of tensors to another shape, layout or type, or to a variable.
 #pragma once
 
 #include "src/backend/ops/op.h"
 
-namespace carole::op {
+namespace carole {
+
+// Scalars.
+template <typename T>
+struct AssignInputs {
+  T value = Absent<T>(), variable = Absent<T>();
+};
+
+namespace op {
 
 inline int64_t NoFlops(const OpSpec&) { return 0; }
 
@@ -17,4 +25,13 @@ inline constexpr OpSchema kReorder{
 inline constexpr OpSchema kCasts{
     .name = "casts", .inputs = {Activation("x")}, .outputs = {Activation("x")}, .repeats = true};
 
-}  // namespace carole::op
+// Copies a value to a variable that the host sets in each step, and returns it. A node that reads
+// the result runs after the variable has the value.
+inline constexpr OpSchema kAssign{
+    .name = "assign",
+    .inputs = AssignInputs<Port>{.value = Other("value"), .variable = Other("variable")},
+    .outputs = {Other("y")}};
+
+}  // namespace op
+
+}  // namespace carole

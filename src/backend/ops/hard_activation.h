@@ -11,11 +11,12 @@ namespace carole {
 //   swish = false:  y = relu6(x + 3) * 0.16667       (hard sigmoid, the gate of squeeze-excite)
 struct HardActivationAttributes {
   bool swish = true;
+  double other_factor = 0;  // replaces the constant factor unless it is 0
   static constexpr double kSixth =
       static_cast<double>(1.0f / 6.0f);  // TensorFlow rounds it to fp32
 
   // The constant factor of relu6(x + 3).
-  double factor() const { return swish ? kSixth : 0.16667; }
+  double factor() const { return other_factor != 0 ? other_factor : swish ? kSixth : 0.16667; }
 };
 
 namespace op {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "src/backend/batch_moments.h"
+#include "src/backend/batch_rows.h"
 #include "src/backend/ops/relu.h"
 #include "src/backend/reference/reference.h"
 
@@ -21,12 +22,10 @@ constexpr auto kBackOut = kPosition<BatchNormBackwardOutputs>;
 struct Pixels {
   int64_t all, valid, channels;
 
-  Pixels(const Shape& x, int64_t valid_rows) : channels(x[1]) {
+  Pixels(const Shape& x, const RunContext& context) : channels(x[1]) {
     const int64_t pixels_per_image = x.rank() == 4 ? x[2] * x[3] : 1;
-    CAROLE_CHECK(valid_rows >= RunContext::kNoRows && valid_rows <= x[0],
-                 "{} valid rows in a batch of {}", valid_rows, x[0]);
     all = x[0] * pixels_per_image;
-    valid = (valid_rows == 0 ? x[0] : std::max<int64_t>(valid_rows, 0)) * pixels_per_image;
+    valid = ValidRows(context, x[0]) * pixels_per_image;
   }
 };
 
@@ -63,7 +62,7 @@ class BatchNorm : public ReferenceKernel {
         sums_memory_(ChannelSums::Size(spec.inputs[kForwardIn.x].shape[1])) {}
 
   void Run(const RunContext& context) override {
-    const Pixels pixels(in_shape(kForwardIn.x), context.valid_rows);
+    const Pixels pixels(in_shape(kForwardIn.x), context);
     const ChannelSums moments(sums_memory_.data(), pixels.channels);
     if (a_.training) {
       ForRanges(threads_, pixels.channels, kChannelGrain,
@@ -162,7 +161,7 @@ class BatchNormBackward : public ReferenceKernel {
         sums_memory_(ChannelSums::Size(spec.inputs[kBackIn.x].shape[1])) {}
 
   void Run(const RunContext& context) override {
-    const Pixels pixels(in_shape(kBackIn.x), context.valid_rows);
+    const Pixels pixels(in_shape(kBackIn.x), context);
     const ChannelSums sums(sums_memory_.data(), pixels.channels);
     ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       SumChannels(pixels, MakeBlock(begin, end), sums);

@@ -5,6 +5,7 @@
 //   exported_net.h     the net and its values
 //   proto_message.h    messages of Protocol Buffers
 //   node_order.h       which nodes a format needs
+//   quantized_layers.h   what a net with fake quantization consists of
 //   window_padding.h   paddings that have a name
 //
 // A new format needs a folder here, and a row in src/commands/export.cpp.
@@ -27,6 +28,8 @@ struct ExportedNet {
   ValueId logits = kNone, predictions = kNone;
   // Reads the values of a variable, in TensorFlow's order. Throws DataError and DiskError.
   std::function<std::vector<float>(const Variable& variable)> read;
+  // Returns the name that TensorFlow gives to the operations of a scope; empty: that of the scope.
+  std::function<std::string(const std::string& scope)> operation_name = {};
   // Facts for users of the file, by name: the step, the classes and so on.
   std::map<std::string, std::string> metadata;
 };

@@ -7,9 +7,12 @@
 #include "src/backend/ops/concat.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
+#include "src/backend/ops/fake_quant.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/linear.h"
 #include "src/backend/ops/lrn.h"
+#include "src/backend/ops/multiply.h"
 #include "src/backend/ops/pad2d.h"
 #include "src/backend/ops/pool2d.h"
 #include "src/backend/ops/relu.h"
@@ -18,14 +21,10 @@
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/export/common/node_order.h"
+#include "src/export/onnx/onnx_weights.h"
 
 namespace carole::exporting {
 namespace {
-
-std::vector<int64_t> Dims(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
-
-// Only filters of convolutions have another order in ONNX.
-const Shape& OnnxShape(const Variable& v) { return v.shape.rank() == 4 ? v.shape : v.tf_shape; }
 
 std::vector<int64_t> Pads(const Padding& p) { return {p.top, p.left, p.bottom, p.right}; }
 
@@ -35,6 +34,10 @@ class NodeConverter {
                 const AddOnnxWeights& add_weights, OnnxGraph& out)
       : net_(net), add_weights_(add_weights), out_(out) {
     names_[net.graph.input("images")] = images;
+    for (const Node& node : net.graph.nodes()) {
+      if (node.kind == op::kFoldedBatchNorm)
+        folded_norms_[node.inputs[kPosition<FoldedBatchNormInputs>.c]] = &node;
+    }
   }
 
   std::map<ValueId, std::string> Convert() && {
@@ -54,7 +57,7 @@ class NodeConverter {
     const int32_t variable = net_.graph.value(value).variable;
     if (variable != kNone && !names_.contains(value)) {
       const Variable& v = net_.graph.variables()[static_cast<size_t>(variable)];
-      add_weights_(v, Dims(OnnxShape(v)));
+      add_weights_(FloatWeights(net_, v));
       names_[value] = v.name;
     }
     return names_.at(value);
@@ -72,20 +75,54 @@ class NodeConverter {
     const auto& a = node.attributes.as<Conv2dAttributes>();
     const auto in = kPosition<Conv2dInputs>;
     CAROLE_CHECK(!a.relu && Input(node, in.residual).empty(), "{}: is fused", node.name);
-    std::vector<std::string> inputs{Input(node, in.x), Input(node, in.w)};
-    if (const std::string bias = Input(node, in.bias); !bias.empty()) inputs.push_back(bias);
-    return Add(node, "Conv", inputs,
+    return Add(node, "Conv", LayerInputs(node),
                {{"strides", std::vector{a.stride_h, a.stride_w}},
                 {"pads", Pads(a.padding)},
                 {"dilations", std::vector{a.dilation, a.dilation}},
                 {"group", a.groups}});
   }
 
-  std::string ConvertLinear(const Node& node) {
-    const auto in = kPosition<LinearInputs>;
+  std::string ConvertLinear(const Node& node) { return Add(node, "Gemm", LayerInputs(node)); }
+
+  // Input, weights, and bias if there is one.
+  std::vector<std::string> LayerInputs(const Node& node) {
+    constexpr auto in = kPosition<Conv2dInputs>;
+    static_assert(in.x == kPosition<LinearInputs>.x && in.w == kPosition<LinearInputs>.w &&
+                  in.bias == kPosition<LinearInputs>.bias);
     std::vector<std::string> inputs{Input(node, in.x), Input(node, in.w)};
     if (const std::string bias = Input(node, in.bias); !bias.empty()) inputs.push_back(bias);
-    return Add(node, "Gemm", inputs);
+    const auto norm = folded_norms_.find(node.outputs[0]);
+    if (norm != folded_norms_.end()) {
+      const std::vector<float> bias = FoldedBias(net_, *norm->second);
+      inputs.push_back(out_.Numbers({std::ssize(bias)}, bias));
+    }
+    return inputs;
+  }
+
+  // The layer reads the folded weights as constants, and the rest of batch norm is its bias.
+  std::string ConvertFoldWeights(const Node&) { return ""; }
+  std::string ConvertFoldedBatchNorm(const Node& node) {
+    return Input(node, kPosition<FoldedBatchNormInputs>.c);
+  }
+
+  std::string ConvertFakeQuant(const Node& node) {
+    const auto in = kPosition<FakeQuantInputs>;
+    const auto& a = node.attributes.as<FakeQuantAttributes>();
+    const QuantGrid<float> grid = GridOf(net_, node);
+    const std::string scale = out_.Number(grid.is_empty() ? 1 : grid.scale);
+    const std::string zero_point =
+        out_.Byte(grid.is_empty() ? 0 : static_cast<uint8_t>(grid.zero_point));
+    if (AreWeights(net_.graph, node.inputs[in.x])) {
+      const OnnxWeights codes = QuantizedWeights(net_, node);
+      add_weights_(codes);
+      return Add(node, "DequantizeLinear", {codes.name, scale, zero_point});
+    }
+    std::string x = Input(node, in.x);
+    // QuantizeLinear clips to all codes of 8 bits.
+    if (a.narrow || grid.is_empty())
+      x = Add(node, "Clip", {x, out_.Number(grid.lo), out_.Number(grid.hi)});
+    const std::string codes = Add(node, "QuantizeLinear", {x, scale, zero_point});
+    return Add(node, "DequantizeLinear", {codes, scale, zero_point});
   }
 
   std::string ConvertBatchNorm(const Node& node) {
@@ -123,7 +160,8 @@ class NodeConverter {
   std::string ConvertActivation(const Node& node) {
     const auto& a = node.attributes.as<HardActivationAttributes>();
     const std::string shifted = Add(node, "Add", {Input(node), out_.Number(3)});
-    const std::string gate = Multiply(node, Clip(node, shifted, 6), a.factor());
+    std::string gate = Clip(node, shifted, 6);
+    if (a.factor() != 1) gate = Multiply(node, gate, a.factor());
     return a.swish ? Add(node, "Mul", {Input(node), gate}) : gate;
   }
 
@@ -139,7 +177,7 @@ class NodeConverter {
   std::string ConvertConcat(const Node& node) {
     return Add(node, "Concat", Inputs(node), {{"axis", int64_t{1}}});
   }
-  std::string ConvertScaleChannels(const Node& node) { return Add(node, "Mul", Inputs(node)); }
+  std::string ConvertProduct(const Node& node) { return Add(node, "Mul", Inputs(node)); }
   std::string ConvertScale(const Node& node) {
     return Multiply(node, Input(node), node.attributes.as<ScaleAttributes>().factor);
   }
@@ -206,7 +244,11 @@ class NodeConverter {
                                     {op::kAdd, &NodeConverter::ConvertAdd},
                                     {op::kScaledAdd, &NodeConverter::ConvertScaledAdd},
                                     {op::kScale, &NodeConverter::ConvertScale},
-                                    {op::kScaleChannels, &NodeConverter::ConvertScaleChannels},
+                                    {op::kScaleChannels, &NodeConverter::ConvertProduct},
+                                    {op::kMultiply, &NodeConverter::ConvertProduct},
+                                    {op::kFakeQuant, &NodeConverter::ConvertFakeQuant},
+                                    {op::kFoldWeights, &NodeConverter::ConvertFoldWeights},
+                                    {op::kFoldedBatchNorm, &NodeConverter::ConvertFoldedBatchNorm},
                                     {op::kConcat, &NodeConverter::ConvertConcat},
                                     {op::kPool2d, &NodeConverter::ConvertPool2d},
                                     {op::kLrn, &NodeConverter::ConvertLrn},
@@ -225,6 +267,7 @@ class NodeConverter {
   const AddOnnxWeights& add_weights_;
   OnnxGraph& out_;
   std::map<ValueId, std::string> names_;
+  std::map<ValueId, const Node*> folded_norms_;  // by the result of their layer
 };
 
 }  // namespace
@@ -232,25 +275,6 @@ class NodeConverter {
 std::map<ValueId, std::string> ConvertNodes(const ExportedNet& net, const std::string& images,
                                             const AddOnnxWeights& add_weights, OnnxGraph& graph) {
   return NodeConverter(net, images, add_weights, graph).Convert();
-}
-
-// TensorFlow's filters are (R,S,C,K), those of depthwise convolutions (R,S,C,M) with K = C * M.
-// Both have the output channel, as K or as (C,M), in the fastest dimensions; a depthwise filter has
-// one input channel there.
-std::vector<float> OnnxValues(const ExportedNet& net, const Variable& variable) {
-  std::vector<float> values = net.read(variable);
-  if (variable.shape.rank() != 4) return values;
-  const Shape& s = variable.shape;
-  const int64_t outputs = s[0], inputs = s[1], pixels = s[2] * s[3];
-  std::vector<float> ordered(values.size());
-  const float* from = values.data();
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
-    for (int64_t c = 0; c < inputs; ++c) {
-      for (int64_t k = 0; k < outputs; ++k)
-        ordered[static_cast<size_t>((k * inputs + c) * pixels + pixel)] = *from++;
-    }
-  }
-  return ordered;
 }
 
 }  // namespace carole::exporting

@@ -11,15 +11,14 @@
 namespace carole::exporting {
 
 // Appends the nodes for the net's logits and predictions. `images` is the name of the tensor
-// (N,C,H,W) that the net reads. `add_weights(v, dims)` adds the tensor of a variable under its own
-// name; the values that OnnxValues() returns have these dimensions. Returns the names of all
-// values. Throws UsageError if an operation has no form in ONNX.
-using AddOnnxWeights = std::function<void(const Variable& v, const std::vector<int64_t>& dims)>;
+// (N,C,H,W) that the net reads. `add_weights` adds the tensor of a variable, or of weights that are
+// quantized, to the graph. Returns the names of all values. `net` must outlive the graph. Throws
+// UsageError if an operation has no form in ONNX.
+//
+// Fake quantization becomes QuantizeLinear and DequantizeLinear. Quantized weights are stored as
+// codes of type uint8. Batch norms that are folded into them become the bias of their layer.
+using AddOnnxWeights = std::function<void(const OnnxWeights& weights)>;
 std::map<ValueId, std::string> ConvertNodes(const ExportedNet& net, const std::string& images,
                                             const AddOnnxWeights& add_weights, OnnxGraph& graph);
-
-// Returns the values of a variable in the order of ONNX: filters (K,C/groups,R,S); matrices and
-// vectors as in TensorFlow.
-std::vector<float> OnnxValues(const ExportedNet& net, const Variable& variable);
 
 }  // namespace carole::exporting

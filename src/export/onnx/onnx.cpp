@@ -93,10 +93,8 @@ class Writer {
 
   ProtoMessage MakeGraph() {
     OnnxGraph graph;
-    const auto add_weights = [&](const Variable& v, const std::vector<int64_t>& dims) {
-      if (is_external_) return AddExternal(v, dims, graph);
-      graph.AddWeights(v.name, dims,
-                       [this, &v](Sink& sink) { sink.Append(BytesOf(OnnxValues(net_, v))); });
+    const auto add_weights = [&](const OnnxWeights& weights) {
+      is_external_ ? AddExternal(weights, graph) : graph.AddWeights(weights);
     };
     const auto names = ConvertNodes(net_, AddInput(graph), add_weights, graph);
     const int64_t classes = net_.graph.shape(net_.logits)[1];
@@ -109,11 +107,14 @@ class Writer {
     return graph.Take(net_.name);
   }
 
-  void AddExternal(const Variable& v, const std::vector<int64_t>& dims, OnnxGraph& graph) {
-    graph.AddExternalWeights(v.name, dims, DataPath(path_, digest_).filename(), data_bytes_);
-    const std::vector<float> values = OnnxValues(net_, v);
-    data_->Append(BytesOf(values));
-    data_bytes_ += values.size() * sizeof(float);
+  void AddExternal(const OnnxWeights& weights, OnnxGraph& graph) {
+    // Numbers begin at multiples of their size, so that they can be mapped into memory.
+    const uint64_t gap = (sizeof(float) - data_bytes_ % sizeof(float)) % sizeof(float);
+    data_->Append(std::string(gap, '\0'));
+    data_bytes_ += gap;
+    graph.AddExternalWeights(weights, DataPath(path_, digest_).filename(), data_bytes_);
+    weights.produce(*data_);
+    data_bytes_ += weights.bytes();
   }
 
   // Adds the input and returns the name of the tensor (N,C,H,W).

@@ -3,6 +3,7 @@
 //
 //   onnx_graph.h          nodes, constants and weights in ONNX's encoding
 //   convert_nodes.h       the operations of carole as nodes of ONNX
+//   onnx_weights.h        the values of variables and of quantized weights
 //   preprocessing_nodes.h   the preprocessing of images
 #pragma once
 
@@ -26,14 +27,14 @@ struct OnnxOptions {
   std::optional<PreprocessingSteps> preprocessing;
 };
 
-// Writes the net to `path`. The batch has any size. The input is "input" fp32, preprocessed, or
-// "image". The outputs are "logits" and "predictions", (N,K).
+// Writes the net to `path`. The batch has any size. The input is "input" (fp32, preprocessed)
+// or "image". The outputs are "logits" and "predictions", (N,K).
 //
 // A second file with the weights is called PATH.DIGEST.data with the checksum of the weights. So a
-// model never meets the weights of another one. It is written first; files of that name that belong
-// to earlier models are removed at the end.
+// model never reads the weights of another one. The second file is written first. Files of earlier
+// models with such a name are removed at the end.
 //
-// At most one variable is in memory, twice. Files appear atomically. Throws UsageError if an
+// Memory holds at most two copies of one variable. Files appear atomically. Throws UsageError if an
 // operation has no form in ONNX, DiskError, and what net.read throws.
 void WriteOnnx(const ExportedNet& net, const OnnxOptions& options,
                const std::filesystem::path& path);

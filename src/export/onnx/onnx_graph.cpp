@@ -33,8 +33,8 @@ ProtoMessage TensorHeader(const std::string& name, OnnxType type, std::span<cons
   return message;
 }
 
-uint64_t FloatBytes(std::span<const int64_t> dims) {
-  uint64_t bytes = sizeof(float);
+uint64_t BytesOf(OnnxType type, std::span<const int64_t> dims) {
+  uint64_t bytes = type == OnnxType::kInt64 ? 8 : type == OnnxType::kFloat ? 4 : 1;
   for (const int64_t size : dims) bytes *= Encoded(size);
   return bytes;
 }
@@ -83,6 +83,8 @@ ProtoMessage ValueInfo(const std::string& name, OnnxType type, const OnnxGraph::
 
 }  // namespace
 
+uint64_t OnnxWeights::bytes() const { return BytesOf(type, dims); }
+
 void AddOnnxEntry(ProtoMessage& message, int field, std::string_view key, std::string_view value) {
   ProtoMessage entry;
   entry.AddBytes(1, key);
@@ -130,27 +132,31 @@ std::string OnnxGraph::Number(float value) {
                      {reinterpret_cast<const char*>(&value), sizeof(value)});
 }
 
+std::string OnnxGraph::Byte(uint8_t value) {
+  return AddConstant("byte", OnnxType::kUint8, {}, {reinterpret_cast<const char*>(&value), 1});
+}
+
 std::string OnnxGraph::Numbers(const std::vector<int64_t>& dims, const std::vector<float>& values) {
-  CAROLE_CHECK_EQ(FloatBytes(dims), values.size() * sizeof(float), "bytes of a constant");
+  CAROLE_CHECK_EQ(BytesOf(OnnxType::kFloat, dims), values.size() * sizeof(float),
+                  "bytes of a constant");
   return AddConstant("numbers", OnnxType::kFloat, dims,
                      {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
 }
 
-void OnnxGraph::AddWeights(const std::string& name, const std::vector<int64_t>& dims,
-                           ProtoMessage::Produce produce) {
-  CAROLE_CHECK_EQ(names_.Take(name), name, "name of a tensor");
-  ProtoMessage message = TensorHeader(name, OnnxType::kFloat, dims);
-  message.AddStreamed(tensor::kBytes, FloatBytes(dims), std::move(produce));
+void OnnxGraph::AddWeights(const OnnxWeights& weights) {
+  CAROLE_CHECK_EQ(names_.Take(weights.name), weights.name, "name of a tensor");
+  ProtoMessage message = TensorHeader(weights.name, weights.type, weights.dims);
+  message.AddStreamed(tensor::kBytes, weights.bytes(), weights.produce);
   message_.AddMessage(graph::kInitializer, std::move(message));
 }
 
-void OnnxGraph::AddExternalWeights(const std::string& name, const std::vector<int64_t>& dims,
-                                   const std::string& file, uint64_t offset) {
-  CAROLE_CHECK_EQ(names_.Take(name), name, "name of a tensor");
-  ProtoMessage message = TensorHeader(name, OnnxType::kFloat, dims);
+void OnnxGraph::AddExternalWeights(const OnnxWeights& weights, const std::string& file,
+                                   uint64_t offset) {
+  CAROLE_CHECK_EQ(names_.Take(weights.name), weights.name, "name of a tensor");
+  ProtoMessage message = TensorHeader(weights.name, weights.type, weights.dims);
   AddOnnxEntry(message, tensor::kExternal, "location", file);
   AddOnnxEntry(message, tensor::kExternal, "offset", std::to_string(offset));
-  AddOnnxEntry(message, tensor::kExternal, "length", std::to_string(FloatBytes(dims)));
+  AddOnnxEntry(message, tensor::kExternal, "length", std::to_string(weights.bytes()));
   message.AddInteger(tensor::kLocation, tensor::kLocationExternal);
   message_.AddMessage(graph::kInitializer, std::move(message));
 }

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "src/core/text/unique_names.h"
 #include "src/export/common/proto_message.h"
-#include "src/export/common/unique_names.h"
 
 namespace carole::exporting {
 
@@ -20,6 +20,16 @@ enum class OnnxType : uint8_t { kFloat = 1, kUint8 = 2, kInt64 = 7 };
 using OnnxAttribute = std::variant<int64_t, float, std::string, std::vector<int64_t>>;
 using OnnxAttributes = std::vector<std::pair<std::string, OnnxAttribute>>;
 
+// A tensor whose values are made only while they are written.
+struct OnnxWeights {
+  std::string name;
+  OnnxType type = OnnxType::kFloat;
+  std::vector<int64_t> dims;
+  ProtoMessage::Produce produce;
+
+  uint64_t bytes() const;
+};
+
 // Tensors have names. Each function that adds something returns the name of its result.
 class OnnxGraph {
  public:
@@ -28,20 +38,19 @@ class OnnxGraph {
   std::string Add(const std::string& operation, const std::string& name,
                   const std::vector<std::string>& inputs, const OnnxAttributes& attributes = {});
 
-  // Constants: a list of integers, one number, and an array of numbers.
+  // Constants: a list of integers, one number, one byte, and an array of numbers.
   std::string Integers(std::span<const int64_t> values);
   std::string Integers(std::initializer_list<int64_t> values) {
     return Integers(std::span(values.begin(), values.size()));
   }
   std::string Number(float value);
+  std::string Byte(uint8_t value);
   std::string Numbers(const std::vector<int64_t>& dims, const std::vector<float>& values);
 
-  // A tensor of fp32 that is streamed into the file. `name` must be unused.
-  void AddWeights(const std::string& name, const std::vector<int64_t>& dims,
-                  ProtoMessage::Produce produce);
+  // A tensor that is streamed into the file. Its name must be unused.
+  void AddWeights(const OnnxWeights& weights);
   // The same for a tensor whose values are in another file.
-  void AddExternalWeights(const std::string& name, const std::vector<int64_t>& dims,
-                          const std::string& file, uint64_t offset);
+  void AddExternalWeights(const OnnxWeights& weights, const std::string& file, uint64_t offset);
 
   // Sizes of dimensions; one that varies has a name instead.
   using Dims = std::vector<std::variant<int64_t, std::string>>;

@@ -24,8 +24,8 @@ struct GraphDefOptions {
 
 // Writes a GraphDef, as TF-Slim's export_inference_graph and TensorFlow's freeze_graph do. The
 // input is the placeholder "input" (N,H,W,C) fp32. Variables have their own names, so that
-// freeze_graph finds them in a checkpoint. Logits and predictions are called as in TF-Slim
-// (OutputNamesOf()).
+// freeze_graph finds them in a checkpoint. Logits and predictions have the names of
+// TF-Slim (OutputNamesOf()).
 //
 // At most one variable is in memory. The file appears atomically. Throws UsageError if an operation
 // has no form in TensorFlow or the file would exceed 2 GB, DiskError, and what net.read throws.
@@ -36,12 +36,12 @@ struct SavedModelOptions {
   // If set, the input "image_bytes" has encoded images (N) of type string, JPEG or PNG. The graph
   // decodes and preprocesses them.
   std::optional<PreprocessingSteps> preprocessing;
-  std::string dct_method;  // of decoding JPEG, a name of TensorFlow
+  std::string dct_method;  // TensorFlow's name of the DCT that decodes JPEGs
 };
 
 // Writes a SavedModel into the folder, with the signature "serving_default". Its input is "input"
 // (N,H,W,C) fp32 or "image_bytes", its outputs are "logits" and "predictions" (N,K). The weights
-// are constants. The same errors as above.
+// are constants. Throws the same errors as above.
 void WriteSavedModel(const ExportedNet& net, const SavedModelOptions& options,
                      const std::filesystem::path& folder);
 

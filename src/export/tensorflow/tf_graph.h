@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "src/core/files/bytes.h"
+#include "src/core/text/unique_names.h"
 #include "src/export/common/proto_message.h"
-#include "src/export/common/unique_names.h"
 
 namespace carole::exporting {
 
@@ -50,7 +50,7 @@ class TfGraph {
  public:
   using Attributes = std::vector<std::pair<std::string, TfAttribute>>;
 
-  // Names that Add() gives only to nodes that ask for them with AddNamed().
+  // Reserves a name for AddNamed(): Add() gives it to no node.
   void Reserve(const std::string& name) { names_.Take(name); }
 
   // Appends a node and returns its name: `name`, with a number if it is taken.
@@ -92,7 +92,7 @@ struct TfFunction {
   std::vector<TfNode> nodes;
 };
 
-// Returns the message (GraphDef). Moves nothing: `graph` must outlive it only while it is called.
+// Returns the message (GraphDef). The message does not refer to `graph`.
 ProtoMessage EncodeGraph(const TfGraph& graph, const std::vector<TfFunction>& functions = {});
 // Writes the message in Protocol Buffers' text format.
 void WriteGraphText(const TfGraph& graph, Sink& sink);

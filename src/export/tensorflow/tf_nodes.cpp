@@ -1,5 +1,13 @@
 // Converts each node to the operations that TF-Slim uses, with images in the order NHWC. A node of
 // the scope S becomes S/Conv2D, S/BiasAdd and so on. A variable X is read by X/read.
+//
+// The fake quantization P becomes P/FakeQuantWithMinMaxVars. A layer C whose batch norm is folded
+// gets the nodes of TensorFlow's rewriter. Converters compute the first two lines, which read only
+// variables:
+//   C/mul_fold = weights * C/BatchNorm_Fold/mul           mul = gamma / sqrt(variance + epsilon)
+//   C/BatchNorm_Fold/bias = beta - mean * C/BatchNorm_Fold/mul
+//   C/Conv2D_Fold, C/depthwise_Fold or C/MatMul_Fold      reads mul_fold, quantized
+//   C/add_fold = C/Conv2D_Fold + C/BatchNorm_Fold/bias
 #include "src/export/tensorflow/tf_nodes.h"
 
 #include <fmt/format.h>
@@ -14,9 +22,12 @@
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
 #include "src/backend/ops/dropout.h"
+#include "src/backend/ops/fake_quant.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/backend/ops/hard_activation.h"
 #include "src/backend/ops/linear.h"
 #include "src/backend/ops/lrn.h"
+#include "src/backend/ops/multiply.h"
 #include "src/backend/ops/pad2d.h"
 #include "src/backend/ops/pool2d.h"
 #include "src/backend/ops/relu.h"
@@ -25,6 +36,7 @@
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/export/common/node_order.h"
+#include "src/export/common/quantized_layers.h"
 #include "src/export/common/window_padding.h"
 
 namespace carole::exporting {
@@ -38,7 +50,7 @@ class NodeConverter {
  public:
   NodeConverter(const ExportedNet& net, const std::string& images, bool freeze,
                 const OutputNames& outputs, TfGraph& out)
-      : net_(net), freeze_(freeze), out_(out) {
+      : net_(net), freeze_(freeze), folded_layers_(FindFoldedLayers(net.graph)), out_(out) {
     tensors_[net.graph.input("images")] = images;
     wanted_[net.logits] = outputs.logits;
     wanted_[net.predictions] = outputs.predictions;
@@ -86,7 +98,8 @@ class NodeConverter {
   const Shape& InputShape(const Node& node) const { return net_.graph.shape(node.inputs[0]); }
 
   std::string Path(const Node& node, const std::string& leaf) const {
-    return node.name.empty() ? leaf : node.name + "/" + leaf;
+    if (node.name.empty()) return leaf;
+    return (net_.operation_name ? net_.operation_name(node.name) : node.name) + "/" + leaf;
   }
 
   std::string Add(const Node& node, const std::string& operation, std::vector<std::string> inputs,
@@ -97,9 +110,14 @@ class NodeConverter {
   // Adds the node of the result, which may have a name of its own.
   std::string AddResult(const Node& node, const std::string& operation,
                         std::vector<std::string> inputs, Attributes attributes = {kFloat}) {
+    return AddResult(node, Path(node, operation), operation, std::move(inputs),
+                     std::move(attributes));
+  }
+  std::string AddResult(const Node& node, const std::string& name, const std::string& operation,
+                        std::vector<std::string> inputs, Attributes attributes) {
     const auto wanted = wanted_.find(node.outputs[0]);
     if (wanted == wanted_.end())
-      return Add(node, operation, std::move(inputs), std::move(attributes));
+      return out_.Add(operation, name, std::move(inputs), std::move(attributes));
     return out_.AddNamed(operation, wanted->second, std::move(inputs), std::move(attributes));
   }
 
@@ -154,14 +172,14 @@ class NodeConverter {
     const auto& a = node.attributes.as<Conv2dAttributes>();
     const auto in = kPosition<Conv2dInputs>;
     CAROLE_CHECK(!a.relu && Input(node, in.residual).empty(), "{}: is fused", node.name);
-    const Variable& weights = *VariableOf(node.inputs[static_cast<size_t>(in.w)]);
+    const Shape& weights = net_.graph.shape(node.inputs[static_cast<size_t>(in.w)]);
     const auto effective = [&](int64_t size) { return (size - 1) * a.dilation + 1; };
     const bool is_depthwise = a.groups > 1;
     if (is_depthwise && (a.groups != InputShape(node)[1] || a.stride_h != a.stride_w))
       Refuse(node, "a convolution in groups");
     std::string x = Input(node, in.x);
     const std::string padding =
-        NamePadding(node, a, {effective(weights.tf_shape[0]), effective(weights.tf_shape[1])}, x);
+        NamePadding(node, a, {effective(weights[2]), effective(weights[3])}, x);
     const Attributes attributes{kFloat,
                                 {"strides", std::vector<int64_t>{1, a.stride_h, a.stride_w, 1}},
                                 {"dilations", std::vector<int64_t>{1, a.dilation, a.dilation, 1}},
@@ -175,6 +193,10 @@ class NodeConverter {
   std::string WithBias(const Node& node, const std::string& operation,
                        std::vector<std::string> inputs, const Attributes& attributes,
                        const std::string& bias) {
+    const auto folded = folded_layers_.find(node.outputs[0]);
+    if (folded != folded_layers_.end())
+      return out_.Add(operation, folded->second + FoldedLeaf(node, operation), std::move(inputs),
+                      attributes);
     if (bias.empty()) return AddResult(node, operation, std::move(inputs), attributes);
     return AddResult(node, "BiasAdd", {Add(node, operation, std::move(inputs), attributes), bias});
   }
@@ -189,22 +211,76 @@ class NodeConverter {
     const auto& a = node.attributes.as<BatchNormAttributes>();
     const auto in = kPosition<BatchNormInputs>;
     if (InputShape(node).rank() != 4) Refuse(node, "batch norm of a matrix");
-    const auto or_constant = [&](const std::string& name, float value) {
-      const auto count = static_cast<size_t>(InputShape(node)[1]);
-      return !name.empty() ? name
-                           : out_.AddNumbers(Path(node, "Const"), std::vector<float>(count, value));
-    };
+    const int64_t channels = InputShape(node)[1];
     const std::string empty = a.training ? out_.AddNumbers(Path(node, "Const"), {}) : "";
     return AddResult(
         node, "FusedBatchNormV3",
-        {Input(node, in.x), or_constant(Input(node, in.gamma), 1),
-         or_constant(Input(node, in.beta), 0), a.training ? empty : Input(node, in.moving_mean),
+        {Input(node, in.x), InputOr(node, in.gamma, 1, channels),
+         InputOr(node, in.beta, 0, channels), a.training ? empty : Input(node, in.moving_mean),
          a.training ? empty : Input(node, in.moving_variance)},
         {kFloat,
          {"U", TfType::kFloat},
          {"epsilon", static_cast<float>(a.epsilon)},
          {"is_training", a.training},
          {"data_format", std::string("NHWC")}});
+  }
+
+  // The name of input i, or of a constant vector if it is absent.
+  std::string InputOr(const Node& node, size_t i, float value, int64_t count) {
+    std::string name = Input(node, i);
+    if (!name.empty()) return name;
+    const std::vector<float> values(static_cast<size_t>(count), value);
+    return out_.AddNumbers(Path(node, "Const"), values);
+  }
+
+  std::string ConvertFakeQuant(const Node& node) {
+    const auto& a = node.attributes.as<FakeQuantAttributes>();
+    const auto in = kPosition<FakeQuantInputs>;
+    return AddResult(node, "FakeQuantWithMinMaxVars",
+                     {Input(node, in.x), Input(node, in.min), Input(node, in.max)},
+                     {{"num_bits", int64_t{a.bits}}, {"narrow_range", a.narrow}});
+  }
+
+  std::string ConvertFoldWeights(const Node& node) {
+    const auto in = kPosition<FoldWeightsInputs>;
+    const auto out = kPosition<FoldWeightsOutputs>;
+    const std::string& layer = folded_layers_.at(node.outputs[out.folded]);
+    const std::string norm = layer + "/BatchNorm_Fold/";
+    const double epsilon = node.attributes.as<FoldedBatchNormAttributes>().epsilon;
+    const int64_t channels = net_.graph.shape(node.outputs[out.rm])[0];
+    const std::string variance =
+        out_.Add("AddV2", norm + "add",
+                 {Input(node, in.moving_variance),
+                  out_.AddNumber(norm + "add/y", static_cast<float>(epsilon))},
+                 {kFloat});
+    std::string factors = out_.Add("Mul", norm + "mul",
+                                   {InputOr(node, in.gamma, 1, channels),
+                                    out_.Add("Rsqrt", norm + "Rsqrt", {variance}, {kFloat})},
+                                   {kFloat});
+    tensors_[node.outputs[out.rm]] = factors;
+    const Shape& filter = VariableOf(node.inputs[in.w])->tf_shape;
+    if (filter.rank() == 4 && filter[3] != channels) {  // depthwise: (R,S,C,M) with C * M channels
+      const std::vector<int32_t> sizes{static_cast<int32_t>(filter[2]),
+                                       static_cast<int32_t>(filter[3])};
+      factors = out_.Add("Reshape", layer + "/scale_reshape",
+                         {factors, out_.AddIntegers(layer + "/scale_reshape/shape", sizes)},
+                         {kFloat, {"Tshape", TfType::kInt32}});
+    }
+    return out_.Add("Mul", layer + "/mul_fold", {Input(node, in.w), factors}, {kFloat});
+  }
+
+  // The input rm is C/BatchNorm_Fold/mul, which has the factor gamma already.
+  std::string ConvertFoldedBatchNorm(const Node& node) {
+    const auto in = kPosition<FoldedBatchNormInputs>;
+    CAROLE_CHECK(!node.attributes.as<FoldedBatchNormAttributes>().training, "{}: trains",
+                 node.name);
+    const std::string& layer = folded_layers_.at(node.inputs[in.c]);
+    const std::string norm = layer + "/BatchNorm_Fold/";
+    const std::string beta = InputOr(node, in.beta, 0, InputShape(node)[1]);
+    const std::string mean = out_.Add("Mul", norm + "mul_1",
+                                      {Input(node, in.moving_mean), Input(node, in.rm)}, {kFloat});
+    const std::string bias = out_.Add("Sub", norm + "bias", {beta, mean}, {kFloat});
+    return AddResult(node, layer + "/add_fold", "AddV2", {Input(node, in.c), bias}, {kFloat});
   }
 
   std::string ConvertRelu(const Node& node) {
@@ -216,8 +292,9 @@ class NodeConverter {
 
   std::string ConvertActivation(const Node& node) {
     const auto& a = node.attributes.as<HardActivationAttributes>();
-    const std::string gate =
-        Add(node, "Relu6", {Add(node, "AddV2", {Input(node), Number(node, 3)})});
+    const std::string shifted = Add(node, "AddV2", {Input(node), Number(node, 3)});
+    if (!a.swish && a.factor() == 1) return AddResult(node, "Relu6", {shifted});
+    const std::string gate = Add(node, "Relu6", {shifted});
     const std::string factor = Number(node, a.factor());
     if (!a.swish) return AddResult(node, "Mul", {gate, factor});
     return AddResult(node, "Mul", {Input(node), Add(node, "Mul", {gate, factor})});
@@ -241,9 +318,7 @@ class NodeConverter {
     const std::string factor = Number(node, node.attributes.as<ScaleAttributes>().factor);
     return AddResult(node, "Mul", {Input(node), factor});
   }
-  std::string ConvertScaleChannels(const Node& node) {
-    return AddResult(node, "Mul", Inputs(node));
-  }
+  std::string ConvertProduct(const Node& node) { return AddResult(node, "Mul", Inputs(node)); }
   std::string ConvertConcat(const Node& node) {
     std::vector<std::string> inputs = Inputs(node);
     const int64_t count = std::ssize(inputs);
@@ -356,7 +431,11 @@ class NodeConverter {
                                     {op::kAdd, &NodeConverter::ConvertAdd},
                                     {op::kScaledAdd, &NodeConverter::ConvertScaledAdd},
                                     {op::kScale, &NodeConverter::ConvertScale},
-                                    {op::kScaleChannels, &NodeConverter::ConvertScaleChannels},
+                                    {op::kScaleChannels, &NodeConverter::ConvertProduct},
+                                    {op::kMultiply, &NodeConverter::ConvertProduct},
+                                    {op::kFakeQuant, &NodeConverter::ConvertFakeQuant},
+                                    {op::kFoldWeights, &NodeConverter::ConvertFoldWeights},
+                                    {op::kFoldedBatchNorm, &NodeConverter::ConvertFoldedBatchNorm},
                                     {op::kConcat, &NodeConverter::ConvertConcat},
                                     {op::kPool2d, &NodeConverter::ConvertPool2d},
                                     {op::kLrn, &NodeConverter::ConvertLrn},
@@ -370,8 +449,15 @@ class NodeConverter {
     Refuse(node, fmt::format("the operation {}", Name(node.kind)));
   }
 
+  // The last part of the name of a layer whose batch norm is folded.
+  std::string FoldedLeaf(const Node& node, const std::string& operation) const {
+    if (operation == "DepthwiseConv2dNative") return "/depthwise_Fold";
+    return IsPointwise(net_.graph, node) ? "/separable_conv2d_Fold" : "/" + operation + "_Fold";
+  }
+
   const ExportedNet& net_;
   const bool freeze_;
+  const std::map<ValueId, std::string> folded_layers_;
   TfGraph& out_;
   std::map<ValueId, std::string> tensors_;
   std::map<ValueId, std::string> wanted_;  // names of results

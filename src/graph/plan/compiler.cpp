@@ -68,6 +68,8 @@
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
+#include "src/backend/ops/fake_quant.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/core/check.h"
 #include "src/graph/plan/plan_builder.h"
 #include "src/graph/plan/reorders.h"
@@ -213,8 +215,11 @@ class Compiler {
   void AddRecomputedKernel(NodeId n) {
     const Node& node = graph_.nodes()[n];
     OpSpec spec = specs_.at(n);
-    // The moving statistics have been updated by the first kernel. With decay 1 they do not change.
+    // The moving statistics and ranges have been updated by the first kernel, and stay as they are.
     if (auto* norm = spec.attributes.get_if<BatchNormAttributes>()) norm->decay = 1;
+    if (auto* norm = spec.attributes.get_if<FoldedBatchNormAttributes>()) norm->decay = 1;
+    if (auto* quant = spec.attributes.get_if<FakeQuantAttributes>())
+      quant->range = FakeQuantAttributes::Range::kFixed;
     // Forget copies of the old results and reordered copies of weights: their memory should not be
     // kept until here. Copies of weights that were cast in a batch live for the whole step anyway.
     for (ValueId id : node.inputs) {

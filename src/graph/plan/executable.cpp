@@ -31,7 +31,9 @@ std::unique_ptr<VariableStore> Executable::MakeStore(
                          .plain_layout = variable.plain_layout(),
                          .initializer = variable.initializer,
                          .trainable = variable.trainable,
-                         .l2_regularized = variable.l2_regularized});
+                         .l2_regularized = variable.l2_regularized,
+                         .l2_in_graph = variable.l2_in_graph,
+                         .model_variable = variable.model_variable});
   }
   return std::make_unique<VariableStore>(backend_, graph_.compute(), std::move(variables),
                                          plan_.ready_order, allocate_gradients);

@@ -45,6 +45,7 @@
 #include <utility>
 
 #include "src/backend/ops/copies.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/graph/flops.h"
@@ -158,7 +159,9 @@ class Planner {
   // Makes the plan with these parameters.
   RecomputePlan Make(int64_t segment, int64_t kept_bytes) const {
     std::vector<bool> recomputed(graph_.nodes().size(), false);
-    for (NodeId n : forward_) recomputed[n] = !output_[n];
+    // Folded weights depend on statistics that the forward pass updates after it has read them.
+    for (NodeId n : forward_)
+      recomputed[n] = !output_[n] && !(graph_.nodes()[n].kind == op::kFoldWeights);
     for (NodeId n : by_cost_) {
       kept_bytes -= bytes_[n];
       if (kept_bytes < 0) break;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "nets/nets.h"
+#include "src/core/simd.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/plan/compiler.h"
 #include "src/graph/plan/executable.h"
@@ -106,7 +107,8 @@ nets::Model MakeResnet() {
 }
 
 TEST(Allocation, CounterSeesNewAndAlignedAlloc) {
-  if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
+  if (!CAROLE_COUNTS_ALLOCATIONS)
+    GTEST_SKIP() << "skipped: a sanitizer or another C library allocates";
   calls = 0;
   largest = 0;
   counting = true;
@@ -118,22 +120,27 @@ TEST(Allocation, CounterSeesNewAndAlignedAlloc) {
 }
 
 // Whenever oneDNN runs a primitive, it allocates small lists of arguments, which we cannot prevent:
-// about ten for each primitive of ResNet-50. Its scratchpad and all our memory are in the arena.
+// about ten for each primitive of ResNet-50. Its scratchpad and all our memory are in the arena. On
+// CPUs without AVX-512, it computes some convolutions by its GEMM, which allocates its buffer in
+// each call.
 TEST(Allocation, OneDnnStepsAllocateSmallListsOnly) {
-  if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!CAROLE_COUNTS_ALLOCATIONS)
+    GTEST_SKIP() << "skipped: a sanitizer or another C library allocates";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   const nets::Model model = MakeResnet();
   CountSteps(*model.graph, *MakeOneDnnBackend(1));
   std::printf("two steps: %lld allocations, the largest of %zu bytes\n",
               static_cast<long long>(calls), largest.load());
-  EXPECT_LT(largest, 4096u);
-  EXPECT_LT(calls, 2 * 2000);
+  const bool has_gemm_buffers = SimdLevel() < 4;
+  EXPECT_LT(largest, has_gemm_buffers ? size_t{4} << 20 : 4096);
+  EXPECT_LT(calls, has_gemm_buffers ? 2 * 2500 : 2 * 2000);
 }
 
 // Without oneDNN's primitives, only the OpenMP runtime allocates: 1.5 KB for its description of a
-// team, in each parallel region of one thread. A step of this test has 18 of these regions.
+// team, in each parallel region of one thread. A step of this test has 20 of these regions.
 TEST(Allocation, OurKernelsAllocateNothingThemselves) {
-  if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
+  if (!CAROLE_COUNTS_ALLOCATIONS)
+    GTEST_SKIP() << "skipped: a sanitizer or another C library allocates";
   for (const BackendEntry& entry : kBackends) {
     if (entry.name == "onednn" && !OneDnnAvailable()) continue;
     for (const int threads : {1, 2}) {
@@ -143,7 +150,7 @@ TEST(Allocation, OurKernelsAllocateNothingThemselves) {
       const ValueId y = s.Relu(s.Add(s.BatchNorm(x, "norm"), x));
       s.Loss(s.Relu(ops::Dropout(g, s.BatchNorm(y, "next"), {}), 6));
       CountSteps(g, *entry.make(threads));
-      EXPECT_LE(calls, 2 * 18) << entry.name << ", threads " << threads;
+      EXPECT_LE(calls, 2 * 20) << entry.name << ", threads " << threads;
       EXPECT_LT(largest, 4096u);
     }
   }

@@ -69,7 +69,7 @@ TEST(Executable, PlanEqualsNodeByNodeInFp32) {
 }
 
 TEST(Executable, PlanOfOneDnnEqualsNodeByNode) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   ExpectPlanEqualsNodes(*MakeOneDnnBackend(1), DType::kF32, kFp32);
 }
 
@@ -103,7 +103,7 @@ TEST(Executable, UnreadInputsHaveMemory) {
 
 // Layouts are blocked inside; Output() returns NHWC.
 TEST(Executable, OutputsComeInPlainOrder) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   Graph g;
   Sketch s(g);
   const ValueId x = g.AddInput("x", {1, 2, 2, 2}, DType::kF32);

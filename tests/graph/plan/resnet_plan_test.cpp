@@ -24,8 +24,8 @@ auto SumsOfGradients(const Graph& graph) {
 
 // Blocks are 16 channels wide with AVX-512 and 8 with AVX2; the counts are equal.
 TEST(ResnetPlan, ReordersOnlyIfLayoutsMustChange) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
-  if (SimdLevel() < 3) GTEST_SKIP() << "this CPU has no AVX2: oneDNN takes plain layouts";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
+  if (SimdLevel() < 3) GTEST_SKIP() << "skipped: this CPU has no AVX2: oneDNN takes plain layouts";
   const auto backend = MakeOneDnnBackend(2);
   backend->UseWinograd(Winograd::kNever);  // its filters are plain, which changes the counts
   nets::Model model =
@@ -52,7 +52,7 @@ TEST(ResnetPlan, ReordersOnlyIfLayoutsMustChange) {
 // plain. Their argmax can be read only by the same kind of kernel, so the compiler throws if it
 // would have to reorder it.
 TEST(ResnetPlan, CompilesForSmallImages) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   const nets::Model model = nets::BuildModel(nets::FindNet("resnet_v1_50"),
                                              {.batch_size = 2, .image_size = 32, .training = true});
   const auto backend = MakeOneDnnBackend(2);

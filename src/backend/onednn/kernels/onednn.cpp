@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <algorithm>
+
 #include "src/core/check.h"
 
 namespace carole::onednn {
@@ -197,5 +199,10 @@ bool SupportsTypes(const OpSpec& spec, const Cpu&) {
 }
 
 bool SupportsTypesButResult(const OpSpec& spec, const Cpu&) { return FitTypes(spec, true); }
+
+bool IsFp32(const OpSpec& spec, const Cpu&) {
+  const auto fits = [](const TensorSpec& t) { return !t.present || t.dtype == DType::kF32; };
+  return std::ranges::all_of(spec.inputs, fits) && std::ranges::all_of(spec.outputs, fits);
+}
 
 }  // namespace carole::onednn

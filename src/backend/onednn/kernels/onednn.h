@@ -121,5 +121,7 @@ std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, const Cpu& cpu) {
 bool SupportsTypes(const OpSpec& spec, const Cpu& cpu);
 // As above, but the first output may have either type in any case.
 bool SupportsTypesButResult(const OpSpec& spec, const Cpu& cpu);
+// Whether all tensors are fp32.
+bool IsFp32(const OpSpec& spec, const Cpu& cpu);
 
 }  // namespace carole::onednn

@@ -1,10 +1,10 @@
-// Names of nodes that do not repeat.
+// Gives each node of a graph a name that no other node has.
 #pragma once
 
 #include <set>
 #include <string>
 
-namespace carole::exporting {
+namespace carole {
 
 class UniqueNames {
  public:
@@ -19,4 +19,4 @@ class UniqueNames {
   std::set<std::string> taken_;
 };
 
-}  // namespace carole::exporting
+}  // namespace carole
