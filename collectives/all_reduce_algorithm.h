@@ -1,11 +1,13 @@
-// The all-reduce algorithms, and how a rank selects one. ALGORITHMS.md says what each costs.
-// algorithms/algorithms.h has a row with the functions of each.
+// The all-reduce algorithms, and how a rank selects one, and the type in which values travel.
+// ALGORITHMS.md says what each costs. algorithms/algorithms.h has a row with the functions of each.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "src/core/dtype.h"
 
 namespace carole::collectives {
 
@@ -38,7 +40,8 @@ constexpr std::span<const std::string_view> SelectableAllReduceNames() {
 // Throws UsageError if no algorithm that can be selected has this name.
 AllReduceAlgorithm ParseAllReduce(std::string_view name);
 
-// The part of a communicator that selects the algorithm of its all-reduces.
+// The part of a communicator that selects the algorithm of its all-reduces, and their type on the
+// wire.
 class AllReduceSelection {
  public:
   virtual ~AllReduceSelection() = default;
@@ -49,6 +52,12 @@ class AllReduceSelection {
   virtual AllReduceAlgorithm all_reduce() const = 0;  // the selected algorithm
   // The algorithm for all-reduces of this many bytes; kAuto before the first of them.
   virtual AllReduceAlgorithm all_reduce_for(size_t bytes) const = 0;
+
+  // Sets CommunicatorOptions::wire_dtype from the next call on: kF32 or kBF16. All ranks must set
+  // the same; the headers are compared.
+  virtual void SetWireDtype(DType dtype) = 0;
+  // Returns false if the selected algorithm always sends fp32 between hosts.
+  virtual bool SupportsBf16Wire() const = 0;
 };
 
 }  // namespace carole::collectives

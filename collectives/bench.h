@@ -1,5 +1,5 @@
-// Benchmarks all-reduce, and memcpy on the same machine at the same time for comparison. `carole
-// bench allreduce` and `carole doctor` run it.
+// Benchmarks all-reduce and checks its sums, and benchmarks memcpy on the same machine at the same
+// time for comparison. `carole bench allreduce` and `carole doctor` run it.
 #pragma once
 
 #include <span>
@@ -32,11 +32,21 @@ class BenchMemory {
   virtual std::span<float> range() = 0;  // long enough for the largest size
   virtual void Copy(size_t bytes) = 0;   // copies from the range to a second buffer
   virtual void Finish() = 0;             // blocks until all work is done
+  // Host memory as long as the range, in which values are written and compared. It is the range
+  // itself if that is host memory.
+  virtual std::span<float> host_range() { return range(); }
+  // Copy the first bytes from and to host_range(). They return when that is done.
+  virtual void Upload(size_t bytes) { static_cast<void>(bytes); }
+  virtual void Download(size_t bytes) { static_cast<void>(bytes); }
 };
 
 // Measures all-reduces of each size, by the selected algorithm. Returns one sample for each size,
 // the same on every rank. The range is in an arena if `memory` is null; else it is memory.range()
 // and the reported algorithm is kNccl. Collective.
+//
+// Before each all-reduce every rank writes values of its own, whose sums are known
+// (known_values.h). After it, outside of the measured time, every rank compares all sums. If one is
+// wrong, all ranks throw CommError, which names the size, the rank and the first wrong element.
 //
 // The bandwidth of memory bounds algorithms that read and write each byte of each rank once: their
 // bus_gb_per_s is at most 2(p-1)/p * copy_gb_per_s for p ranks.

@@ -47,6 +47,9 @@ struct Tag {
   // errors average out. False for moving averages: they would stop moving once changes are smaller
   // than rounding.
   bool may_round = false;
+  // Whether the caller's next work needs this sum, as in batch norm over all ranks. On a device, an
+  // urgent sum need not wait for the data of earlier sums that are not urgent, such as gradients.
+  bool is_urgent = false;
 };
 
 // An asynchronous operation in flight.

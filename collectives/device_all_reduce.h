@@ -5,18 +5,21 @@
 // only moves data, in the order of a stream, so the host never waits for the data. An all-reduce
 // takes three calls:
 //
-//   computing thread:  Ticket t = device.Mark();     // `data` is final at this point of the stream
-//   engine's thread:   device.Enqueue(t, data);      // all ranks have arrived; enqueues the sum
+//   computing thread:  Ticket t = device.Mark(…);    // `data` is final at this point of the stream
+//   engine's thread:   device.Enqueue(t, data, …);   // all ranks have arrived; enqueues the sum
 //   computing thread:  device.Join(t);               // later work of the stream sees the sum
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "collectives/communicator.h"
+#include "src/core/dtype.h"
 
 namespace carole::collectives {
 
@@ -28,10 +31,16 @@ class DeviceAllReduce {
   // Returns whether `memory` is on the device. If so, its all-reduces must use this object.
   virtual bool Holds(const void* memory) const = 0;
 
+  // Returns zeroed device memory whose all-reduces are fastest. Destroy it before this object, and
+  // after captured work that uses it. Throws DeviceMemoryError if there is too little memory.
+  virtual std::unique_ptr<CommArena> AllocateArena(size_t bytes) = 0;
+
   // Each ticket takes these three calls once, in this order. Tickets are enqueued in the order of
-  // Mark(). Enqueue() throws DeviceError, CommError or ConfigError if the library fails.
-  virtual Ticket Mark() = 0;
-  virtual void Enqueue(Ticket ticket, std::span<float> data) = 0;
+  // Mark(). `is_urgent`: see Tag. `wire` is the type in which the values travel, kF32 or kBF16. As
+  // kBF16 they are also added as bf16, and each addition rounds. Enqueue() throws DeviceError,
+  // CommError or ConfigError if the library fails.
+  virtual Ticket Mark(bool is_urgent) = 0;
+  virtual void Enqueue(Ticket ticket, std::span<float> data, DType wire) = 0;
   virtual void Enqueue(Ticket ticket, std::span<double> data) = 0;
   virtual void Join(Ticket ticket) = 0;
 
@@ -46,6 +55,20 @@ class DeviceAllReduce {
   // Returns why all-reduces will not complete: an error of the library, or one that has been in
   // flight for longer than the deadline. Returns "" if all is well. Callable from any thread.
   virtual std::string FindProblem(double deadline_seconds) = 0;
+
+  // From now on, Enqueue() calls `observer` right before and right after it puts a sum into
+  // `stream`, which is a cudaStream_t. The default is for implementations without streams.
+  using Observer = std::function<void(void* stream, bool is_end)>;
+  virtual void SetObserver(const Observer& /*observer*/) {}
+};
+
+// One end of a sum of device memory, for observers.
+struct DeviceSumEdge {
+  std::string_view what;  // Tag::what
+  int32_t bucket = 0;     // Tag::bucket
+  size_t bytes = 0;
+  void* stream = nullptr;  // cudaStream_t of the sum
+  bool is_end = false;     // right after the sum, not right before it
 };
 
 class DeviceCollectives {
@@ -56,6 +79,18 @@ class DeviceCollectives {
   // awaited in the order of the device's stream; the host waits only until they are enqueued. Other
   // operations do not accept device memory. Does nothing with one rank.
   virtual void SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce> device) = 0;
+
+  // Returns zeroed device memory whose all-reduces are fastest. Needs SetDeviceAllReduce(). Destroy
+  // it before the communicator, and after captured work that uses it. Throws DeviceMemoryError if
+  // there is too little memory.
+  virtual std::unique_ptr<CommArena> AllocateDeviceArena(size_t bytes) = 0;
+
+  // Sets a function that is called when sums of device memory are enqueued, right before and right
+  // after each of them. It may enqueue other work in their stream, also during a capture. It runs
+  // on the thread that enqueues the sum, and must stay valid until the last sum. Set it while
+  // nothing is in flight, after SetDeviceAllReduce(). An empty function ends that. Does nothing
+  // without a device.
+  virtual void ObserveDeviceSums(std::function<void(const DeviceSumEdge& edge)> observer) = 0;
 
   // Replays captured device work that contains all-reduces. Calls `launch`, which enqueues that
   // work, once all ranks have called Replay() with the same tag. Does not wait for the all-reduces;

@@ -54,7 +54,9 @@ struct CollectiveRecord {
 
 // How long this rank waited since the last TakeWaitStats().
 struct WaitStats {
-  // Seconds in all-reduces from this rank's arrival to the arrival of the last rank.
+  // Seconds from this rank's arrival to the arrival of the last rank, in all-reduces of host memory
+  // and before replays of device work. In all-reduces of device memory the device waits and not
+  // the host, so they do not count.
   double waited_seconds = 0;
   // Estimated seconds that the ring all-reduces would take if every link were as fast as the link
   // from the left neighbor. Measured in the first turn of each ring.

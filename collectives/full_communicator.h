@@ -5,7 +5,8 @@
 //   Diagnostics         phases, records, clocks and waiting times (diagnostics.h)
 //   DeviceCollectives   all-reduce of device memory and replay of captured work
 //                       (device_all_reduce.h)
-//   AllReduceSelection  the algorithm of all-reduces (all_reduce_algorithm.h)
+//   AllReduceSelection  the algorithm of all-reduces, and their type on the wire
+//                       (all_reduce_algorithm.h)
 #pragma once
 
 #include "collectives/all_reduce_algorithm.h"

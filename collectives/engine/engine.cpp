@@ -37,9 +37,10 @@
 // are enqueued before AllReduceAsync() returns, because only one thread at a time may add to a
 // capture.
 //
-// Deadlines inside of libraries. Nothing can interrupt MPI's own all-reduce, and the host may wait
-// for a device forever. So threads that wait look at both about once a second, and end the process
-// after the deadline (CheckNativeDeadline, CheckDeviceProblems).
+// Deadlines inside of libraries. The host may wait for a device forever, so threads that wait ask
+// the device about once a second, and end the process after the deadline (CheckDeviceProblems).
+// Nothing can interrupt MPI's own all-reduce, or a call of CUDA that does not return. That question
+// to the device is such a call, too. So a thread that calls neither watches them (CallDeadline).
 //
 // Shutdown. MPI must be finalized by all ranks together. So the destructor compares one more header
 // (Operation::kShutdown). If that fails, or an error has occurred, it leaves MPI as it is.
@@ -51,10 +52,12 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "collectives/engine/arena_registry.h"
 #include "collectives/engine/auto_choice.h"
+#include "collectives/engine/call_deadline.h"
 #include "collectives/engine/consistency_check.h"
 #include "collectives/engine/header_exchange.h"
 #include "collectives/engine/job_queue.h"
@@ -63,6 +66,7 @@
 #include "src/core/error.h"
 #include "src/core/hints.h"
 #include "src/core/log.h"
+#include "src/core/profiler/profiler.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::collectives {
@@ -138,12 +142,24 @@ class Engine final : public FullCommunicator {
   AllReduceAlgorithm all_reduce_for(size_t bytes) const override {
     return algorithm_ == AllReduceAlgorithm::kAuto ? auto_choice_.Find(wire_, bytes) : algorithm_;
   }
+  void SetWireDtype(DType dtype) override { wire_ = dtype; }
+  bool SupportsBf16Wire() const override {
+    return algorithm_ == AllReduceAlgorithm::kAuto || RowOf(algorithm_).supports_bf16_wire;
+  }
   void SetPhase(RankPhase phase, int64_t step) override {
     context_.node->SetActivity({.step = step, .phase = phase});
   }
   void SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce> device) override;
+  std::unique_ptr<CommArena> AllocateDeviceArena(size_t bytes) override {
+    CAROLE_CHECK(device_ != nullptr, "an arena of {} bytes without a device", bytes);
+    const CallDeadline::Call call = EnterDevice();
+    return device_->AllocateArena(bytes);
+  }
+  void ObserveDeviceSums(std::function<void(const DeviceSumEdge&)> observer) override;
   void Replay(const std::function<void()>& launch, const Tag& tag) override {
+    const auto start = Clock::now();
     Barrier(tag);
+    AddWait(Clock::now() - start);
     launch();
     if (device_ != nullptr) device_->NoteReplay();
   }
@@ -160,6 +176,11 @@ class Engine final : public FullCommunicator {
   using Work = std::function<void(const OperationHeader&)>;
   using Bytes = std::span<const std::byte>;
 
+  // Returns the type in which values of type T travel.
+  template <typename T>
+  DType WireOf(const Tag& tag) const {
+    return std::is_same_v<T, float> && tag.may_round ? wire_ : DType::kF32;
+  }
   template <typename T>
   OperationHeader MakeReductionHeader(Operation operation, std::span<T> data, const Tag& tag) const;
   template <typename T>
@@ -185,14 +206,15 @@ class Engine final : public FullCommunicator {
   }
   void Observe(const OperationHeader& header, Clock::time_point start,
                Clock::time_point all_arrived);
-  void CheckNativeDeadline() const;
+  void AddWait(std::chrono::duration<double> time, double link_seconds = 0);
   void CheckDeviceProblems() const;
+  CallDeadline::Call EnterDevice() const;
   [[noreturn]] void ExitProcess() const;
   bool IsOnDevice(const void* data) const { return device_ != nullptr && device_->Holds(data); }
 
   std::unique_ptr<CommBackend> backend_;
   const double deadline_seconds_;
-  const DType wire_;  // type of fp32 between hosts if Tag::may_round
+  DType wire_;  // type of fp32 between hosts, and between devices, if Tag::may_round
   CollectiveContext context_;
   std::unique_ptr<StallInspector> stall_inspector_;
   Watchdog watchdog_;
@@ -202,16 +224,18 @@ class Engine final : public FullCommunicator {
   std::unique_ptr<DeviceAllReduce> device_;
   ArenaRegistry arenas_;
   AllReduceAlgorithm algorithm_{};
-  std::atomic<int64_t> native_start_{0};  // start of the NativeAllReduce() that runs, or 0
 
   // Used only by the thread that executes operations.
   std::string first_failure_;  // error of the first operation that failed
   uint64_t next_sequence_ = 0;
+  DeviceSumEdge device_sum_;  // the sum that is being enqueued
 
   std::mutex stats_mutex_;
   WaitStats stats_;
 
-  std::unique_ptr<JobQueue> queue_;  // null if there is one rank
+  // Null if there is one rank.
+  std::unique_ptr<CallDeadline> calls_;  // calls that may never return
+  std::unique_ptr<JobQueue> queue_;
 };
 
 CollectiveContext MakeContext(CommBackend& backend, const CommunicatorOptions& options) {
@@ -226,7 +250,7 @@ CollectiveContext MakeContext(CommBackend& backend, const CommunicatorOptions& o
 Engine::Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& options)
     : backend_(std::move(backend)),
       deadline_seconds_(options.deadline_seconds),
-      wire_(options.wire_dtype),
+      wire_(options.wire_dtype.value_or(DType::kF32)),
       context_(MakeContext(*backend_, options)),
       stall_inspector_(std::make_unique<StallInspector>(*context_.transport, rank(), size(),
                                                         options.warn_seconds)),
@@ -247,14 +271,17 @@ Engine::Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& 
   context_.watchdog = &watchdog_;
   SetAllReduce(options.all_reduce);
   if (size() == 1) return;
-  if (wire_ != DType::kF32 && algorithm_ != AllReduceAlgorithm::kAuto &&
-      !RowOf(algorithm_).supports_bf16_wire && rank() == 0)
-    LogWarning("comm", "{}: has no effect: {} always sends fp32", Option("wire_dtype", Name(wire_)),
-               Name(algorithm_));
-  queue_ = std::make_unique<JobQueue>([this] {
-    CheckNativeDeadline();
-    CheckDeviceProblems();
-  });
+  if (wire_ != DType::kF32 && !SupportsBf16Wire() && rank() == 0)
+    LogWarning("comm", "{}: has no effect between CPUs: {} always sends fp32",
+               Option("wire_dtype", Name(wire_)), Name(algorithm_));
+  constexpr double kGraceSeconds = 5;  // errors of other deadlines say more, so they come first
+  const double seconds = deadline_seconds_ + kGraceSeconds;
+  calls_ = std::make_unique<CallDeadline>(
+      seconds, [this, seconds](const std::string& name, const std::string& hint) {
+        LogError("comm", "{} is not complete after {:.0f} s; {}", name, seconds, hint);
+        ExitProcess();
+      });
+  queue_ = std::make_unique<JobQueue>([this] { CheckDeviceProblems(); });
 }
 
 Engine::~Engine() {
@@ -275,7 +302,10 @@ Engine::~Engine() {
       LogError("comm", "{}", error.what());
     }
   }
-  device_.reset();
+  if (device_ != nullptr) {
+    const CallDeadline::Call call = EnterDevice();
+    device_.reset();
+  }
   stall_inspector_.reset();  // cancels its messages before MPI ends
   backend_->node().Leave();
   backend_->Shutdown(collective);
@@ -297,7 +327,10 @@ void Engine::Execute(OperationHeader header, const Work& work, Bytes data) {
                       watchdog_.names());
     watchdog_.SetAllArrived();
     const auto all_arrived = Clock::now();
+    std::optional<profiler::Scope> range;
+    if (profiler::IsActive()) range.emplace(watchdog_.DescribeOperation());
     work(header);
+    range.reset();
     Observe(header, start, all_arrived);
   } catch (const std::exception& error) {
     if (first_failure_.empty()) first_failure_ = error.what();
@@ -306,14 +339,17 @@ void Engine::Execute(OperationHeader header, const Work& work, Bytes data) {
   }
 }
 
+void Engine::AddWait(std::chrono::duration<double> time, double link_seconds) {
+  const std::lock_guard lock(stats_mutex_);
+  stats_.waited_seconds += time.count();
+  stats_.link_seconds += link_seconds;
+}
+
 void Engine::Observe(const OperationHeader& header, Clock::time_point start,
                      Clock::time_point all_arrived) {
   const bool is_all_reduce = header.operation == Operation::kAllReduce;
-  if (is_all_reduce) {
-    const std::lock_guard lock(stats_mutex_);
-    stats_.waited_seconds += std::chrono::duration<double>(all_arrived - start).count();
-    stats_.link_seconds += std::exchange(context_.link_seconds, 0);
-  }
+  if (is_all_reduce && header.algorithm != AllReduceAlgorithm::kNccl)
+    AddWait(all_arrived - start, std::exchange(context_.link_seconds, 0));
   if (!observer_) return;
   observer_({.operation = header.operation,
              .what = header.what,
@@ -326,31 +362,23 @@ void Engine::Observe(const OperationHeader& header, Clock::time_point start,
              .end = Clock::now()});
 }
 
-// All ranks had arrived, so a rank died or froze inside of MPI. Only the end of the process gets
-// this thread out of there.
-void Engine::CheckNativeDeadline() const {
-  constexpr double kGraceSeconds = 5;
-  const int64_t since = native_start_.load();
-  if (since == 0) return;
-  const auto now = Clock::now().time_since_epoch().count();
-  const double waited = std::chrono::duration<double>(Clock::duration(now - since)).count();
-  if (waited < deadline_seconds_ + kGraceSeconds) return;
-  LogError(
-      "comm",
-      "{}: deadline: MPI's all-reduce is not complete after {:.0f} s; a rank is gone or frozen",
-      watchdog_.DescribeOperation(), waited);
-  ExitProcess();
-}
-
-// Ends the process as well: the host may wait for the device forever, and the results of later
-// steps could be wrong. The end of the process frees the device. NCCL's own abort is no way out,
+// Ends the process: the host may wait for the device forever, and the results of later steps could
+// be wrong. The end of the process frees the device. NCCL's own abort is no way out,
 // because it waits for captured graphs that contain its operations.
 void Engine::CheckDeviceProblems() const {
   if (device_ == nullptr) return;
+  const CallDeadline::Call call = EnterDevice();
   const std::string problem = device_->FindProblem(deadline_seconds_);
   if (problem.empty()) return;
   LogError("comm", "all_reduce by nccl: {}", problem);
   ExitProcess();
+}
+
+// Begins a call that may wait for the driver's lock.
+CallDeadline::Call Engine::EnterDevice() const {
+  return {*calls_, "all_reduce by nccl: deadline: a call of CUDA or NCCL",
+          "the driver of a GPU does not answer: see dmesg and nvidia-smi, and restart the host if "
+          "they show a fault"};
 }
 
 // Aborts the whole job, so that the launcher gets this exit code before it kills the ranks that
@@ -368,7 +396,7 @@ OperationHeader Engine::MakeReductionHeader(Operation operation, std::span<T> da
   OperationHeader header = MakeHeader(operation, TypeOf(T{}), data.size(), tag);
   if (operation == Operation::kAllReduce) {
     header.algorithm = algorithm_;
-    header.wire = std::is_same_v<T, float> && tag.may_round ? wire_ : DType::kF32;
+    header.wire = WireOf<T>(tag);
   }
   header.arena_address = arenas_.AddressOf(std::as_bytes(data));
   return header;
@@ -393,14 +421,32 @@ void Engine::SetDeviceAllReduce(std::unique_ptr<DeviceAllReduce> device) {
   CAROLE_CHECK(is_set, "operations are in flight");
 }
 
+void Engine::ObserveDeviceSums(std::function<void(const DeviceSumEdge&)> observer) {
+  if (device_ == nullptr) return;
+  if (!observer) return device_->SetObserver({});
+  device_->SetObserver([this, observer = std::move(observer)](void* stream, bool is_end) {
+    device_sum_.stream = stream;
+    device_sum_.is_end = is_end;
+    observer(device_sum_);
+  });
+}
+
 template <typename T>
 std::unique_ptr<Pending> Engine::StartDeviceAllReduce(std::span<T> data, const Tag& tag) {
   OperationHeader header = MakeHeader(Operation::kAllReduce, TypeOf(T{}), data.size(), tag);
   header.algorithm = AllReduceAlgorithm::kNccl;
-  const DeviceAllReduce::Ticket ticket = device_->Mark();
+  header.wire = WireOf<T>(tag);
+  const DeviceAllReduce::Ticket ticket = device_->Mark(tag.is_urgent);
   auto start = queue_->Start([this, header, data, ticket] {
-    Execute(header,
-            [this, data, ticket](const OperationHeader&) { device_->Enqueue(ticket, data); });
+    Execute(header, [this, data, ticket](const OperationHeader& matched) {
+      const CallDeadline::Call call = EnterDevice();
+      device_sum_ = {.what = matched.what, .bucket = matched.bucket, .bytes = data.size_bytes()};
+      if constexpr (std::is_same_v<T, float>) {
+        device_->Enqueue(ticket, data, matched.wire);
+      } else {
+        device_->Enqueue(ticket, data);
+      }
+    });
   });
   if (device_->IsCaptured(ticket)) start->Wait();  // one thread at a time may add to a capture
   return std::make_unique<DevicePending>(std::move(start), device_.get(), ticket);
@@ -426,9 +472,11 @@ void Engine::ExecuteAllReduce(std::span<T> data, const OperationHeader& header) 
                 ? header.algorithm
                 : auto_choice_.Choose(context_, TypeOnWire(header), data.size_bytes()));
   if (entry.sum_f32 == nullptr) {
-    native_start_ = Clock::now().time_since_epoch().count();
+    // All ranks have arrived. A rank that dies or freezes now blocks the others inside of MPI.
+    const CallDeadline::Call call(*calls_,
+                                  watchdog_.DescribeOperation() + ": deadline: MPI's all-reduce",
+                                  "a rank is gone or frozen");
     backend_->NativeAllReduce(data);
-    native_start_ = 0;
     return;
   }
   arenas_.FindLocalAddresses(header.arena_address, context_.local_addresses);

@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "collectives/nccl/nccl.h"
+#include "src/core/check.h"
 #include "src/core/error.h"
+#include "src/core/hints.h"
 #include "src/core/module.h"
 #include "src/core/stopwatch.h"
 
@@ -33,19 +38,99 @@ std::string Describe(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-std::vector<std::string> GpusOfRanks(Communicator& communicator, const std::string& mine) {
-  std::array<char, 32> bus_id{};
-  mine.copy(bus_id.data(), bus_id.size() - 1);
-  const auto all = AllGather(communicator, bus_id, {.what = "GPUs of ranks"});
-  std::vector<std::string> gpus;
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    const std::string& name = communicator.NameOf(rank);  // "rank 3 (host)"
-    gpus.push_back(fmt::format("{} {}", all[rank].data(), name.substr(name.find('('))));
+bool MayShareGpus() {
+  const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return share != nullptr && std::string_view(share) == "1";
+}
+
+// While a captured step is in flight, a step that is not captured may start, such as a short last
+// one. NCCL supports that only with graph mixing, which is its default. Without it, the ranks may
+// run the two steps' sums in different orders, and wait for each other forever.
+void RequireGraphMixing() {
+  const char* mixing = std::getenv("NCCL_GRAPH_MIXING_SUPPORT");
+  if (mixing == nullptr || std::string_view(mixing) != "0") return;
+  throw ConfigError(
+      "[nccl] NCCL_GRAPH_MIXING_SUPPORT: steps with and without CUDA graphs would not be kept in "
+      "order: got 0, want 1; unset it");
+}
+
+// Returns what helps most often if NCCL cannot start.
+std::string DescribeRemedies() {
+  std::error_code error;
+  const std::filesystem::space_info shm = std::filesystem::space("/dev/shm", error);
+  const std::string room =
+      error ? "cannot be read" : fmt::format("has {} MB free", shm.available >> 20);
+  return fmt::format(
+      "; NCCL_NVLS_ENABLE=0 helps if NVLink SHARP cannot be used, as in some virtual machines; "
+      "/dev/shm {}: {}, and --ulimit memlock=-1",
+      room, kMoreSharedMemoryHint);
+}
+
+// Compares what NCCL would refuse later, with an error that says less. All ranks throw the same
+// error. Collective.
+void CheckRanksFit(Communicator& communicator, const NcclModule& nccl, int device) {
+  struct Facts {
+    int version = 0;
+    std::array<char, 64> uuid{};
+  };
+  Facts mine{.version = nccl.version};
+  nccl.uuid(device).copy(mine.uuid.data(), mine.uuid.size() - 1);
+  std::vector<int> versions;
+  std::vector<std::string> names, gpus;
+  for (const Facts& rank : AllGather(communicator, mine, {.what = "GPUs of ranks"})) {
+    const std::string& name = communicator.NameOf(static_cast<int>(names.size()));
+    versions.push_back(rank.version);
+    gpus.push_back(fmt::format("{} {}", rank.uuid.data(), name.substr(name.find('('))));
+    names.push_back(name);
   }
-  return gpus;
+  RequireOneVersion(versions, names);
+  RequireOneRankPerGpu(gpus, nccl.version, MayShareGpus());
+}
+
+// Connects `size` ranks. The first of them, as a rank of `communicator`, makes their id. `rank` is
+// this rank's number among them. Collective over all ranks of `communicator`.
+NcclGroup MakeGroup(Communicator& communicator, const NcclModule& nccl, int first, int rank,
+                    int size) {
+  const NcclId mine = communicator.rank() == first ? nccl.make_id() : NcclId{};
+  return {.id = AllGather(communicator, mine, {.what = "nccl ids"})[static_cast<size_t>(first)],
+          .rank = rank,
+          .size = size};
 }
 
 }  // namespace
+
+// A sum of two floats has the same bits in either order. So in tree order, ranks add in pairs: each
+// rank with its neighbor, then each of both with its counterpart in the next pair, and so on. With
+// four ranks:
+//
+//   rank           0              1              2              3
+//   distance 1     r0+r1          r1+r0          r2+r3          r3+r2
+//   distance 2     (r0+r1)+(r2+r3) on all ranks
+std::vector<NcclLane> MakeLanes(Communicator& communicator, const NcclModule& nccl,
+                                const NcclOptions& options) {
+  const int rank = communicator.rank(), size = communicator.size();
+  std::vector<NcclLane> lanes(options.has_urgent_sums ? 2 : 1);
+  if (options.in_tree_order) {
+    CAROLE_CHECK(std::has_single_bit(static_cast<unsigned>(size)), "{} ranks in a tree", size);
+    for (int distance = 1; distance < size; distance *= 2) {
+      const int first = rank & ~distance;
+      lanes[0].push_back(MakeGroup(communicator, nccl, first, rank == first ? 0 : 1, 2));
+    }
+  }
+  for (NcclLane& lane : lanes) {
+    if (lane.empty()) lane.push_back(MakeGroup(communicator, nccl, 0, rank, size));
+  }
+  return lanes;
+}
+
+void RequireOneVersion(std::span<const int> versions, std::span<const std::string> names) {
+  const auto other = std::ranges::find_if(versions, [&](int v) { return v != versions[0]; });
+  if (other == versions.end()) return;
+  throw ConfigError(fmt::format(
+      "[nccl] NCCL: its versions differ: {} has {}, {} has {}; install the same version of "
+      "libnccl2 on all hosts",
+      names[other - versions.begin()], Describe(*other), names[0], Describe(versions[0])));
+}
 
 void RequireOneRankPerGpu(std::span<const std::string> gpus, int version, bool may_share) {
   if (may_share && version >= kMinVersionToShareGpus) return;
@@ -53,9 +138,8 @@ void RequireOneRankPerGpu(std::span<const std::string> gpus, int version, bool m
     const auto first = static_cast<size_t>(std::ranges::find(gpus, gpus[rank]) - gpus.begin());
     if (first == rank) continue;
     throw ConfigError(fmt::format(
-        "[nccl] GPU {}: ranks {} and {} both use it: got NCCL {}{}, want a GPU for each rank; "
-        "start "
-        "fewer ranks on this host, or set NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL {} or newer",
+        "[nccl] {}: ranks {} and {} both use it: got NCCL {}{}, want a GPU for each rank; "
+        "start fewer ranks on this host, or set NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL {} or newer",
         gpus[rank], first, rank, Describe(version),
         may_share ? "" : " without NCCL_MULTI_RANK_GPU_ENABLE=1",
         Describe(kMinVersionToShareGpus)));
@@ -64,26 +148,26 @@ void RequireOneRankPerGpu(std::span<const std::string> gpus, int version, bool m
 
 std::unique_ptr<DeviceAllReduce> ConnectByNccl(Communicator& communicator,
                                                const DeviceStream& device,
-                                               double deadline_seconds) {
+                                               const NcclOptions& options) {
   if (communicator.size() == 1) return nullptr;
+  RequireGraphMixing();
   const NcclModule& nccl = LoadModule();
-  const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  RequireOneRankPerGpu(GpusOfRanks(communicator, nccl.pci_bus_id(device.device)), nccl.version,
-                       share != nullptr && std::string_view(share) == "1");
-  NcclId id{};
-  if (communicator.rank() == 0) id = nccl.make_id();
-  communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "nccl id"});
+  CheckRanksFit(communicator, nccl, device.device);
+  const std::vector<NcclLane> lanes = MakeLanes(communicator, nccl, options);
   const auto start = std::chrono::steady_clock::now();
   const auto wait = [&] {
     const double waited = SecondsSince(start);
-    if (waited < deadline_seconds) return;
+    if (waited < options.deadline_seconds) return;
     throw CommError(fmt::format(
         "[nccl] connecting {} ranks: deadline: not connected after {:.0f} s; NCCL_DEBUG=INFO shows "
         "which network interfaces NCCL tries, NCCL_SOCKET_IFNAME selects one",
         communicator.size(), waited));
   };
-  return std::unique_ptr<DeviceAllReduce>(
-      nccl.connect(id, communicator.rank(), communicator.size(), device, wait));
+  try {
+    return std::unique_ptr<DeviceAllReduce>(nccl.connect(lanes, device, wait));
+  } catch (const CommError& error) {
+    throw CommError(error.what() + DescribeRemedies());
+  }
 }
 
 std::string NcclVersion() { return Describe(LoadModule().version); }

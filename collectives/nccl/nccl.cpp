@@ -4,6 +4,24 @@
 //   computing stream:  … record(ready) …                         … wait(done) …
 //   NCCL's stream:                       wait(ready)  sum  record(done)
 //
+// An NCCL communicator runs its all-reduces one after the other. The computing stream waits at once
+// for sums of batch norm, so these would wait for buckets of gradients that are in flight. They get
+// a communicator and a stream of their own, which we call a lane. All ranks enqueue in the same
+// order, and sums of both lanes fit on a GPU at the same time, so the lanes do not block each
+// other.
+//
+// Gradients may travel as bf16, which halves their bytes (Tag::may_round). Then a sum takes three
+// operations, all in NCCL's stream, so that they do not delay the computing stream:
+//
+//   NCCL's stream:  wait(ready)  round to `wire`  sum `wire`  widen to fp32  record(done)
+//
+// A lane runs one sum after the other, so all of its sums share one buffer `wire`. Larger ranges
+// are summed in pieces.
+//
+// NCCL chooses the order in which it adds. In tree order, a lane has an NCCL communicator for each
+// level of the tree, which connects two ranks. Then a sum is one all-reduce for each level
+// (MakeLanes() in loader.cpp).
+//
 // The NCCL communicator is non-blocking: calls return ncclInProgress, and ncclCommGetAsyncError
 // tells when they are complete. So a rank that waits for one that is gone can give up.
 #include "collectives/nccl/nccl.h"
@@ -17,12 +35,15 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
-#include "src/core/check.h"
-#include "src/core/error.h"
+#include "collectives/nccl/bf16_wire.h"
+#include "collectives/nccl/registered_memory.h"
+#include "collectives/nccl/status.h"
 
 namespace carole::collectives {
 namespace {
@@ -31,52 +52,20 @@ using Clock = std::chrono::steady_clock;
 
 static_assert(sizeof(ncclUniqueId) == kNcclIdBytes);
 
-void CheckCuda(cudaError_t status, const char* call) {
-  if (status == cudaSuccess) return;
-  throw DeviceError(
-      fmt::format("[nccl] {}: {}; run `carole doctor`", call, cudaGetErrorString(status)));
-}
-#define CAROLE_CUDA(call) CheckCuda((call), #call)
-
-bool IsFine(ncclResult_t status) { return status == ncclSuccess || status == ncclInProgress; }
-
-// Returns the kind of error, and the library's last error text.
-std::string Explain(ncclResult_t status) {
-  const char* last = ncclGetLastError(nullptr);
-  return fmt::format("{}{}{}; NCCL_DEBUG=WARN says more", ncclGetErrorString(status),
-                     last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last);
-}
-
-void CheckNccl(ncclResult_t status, const char* call) {
-  if (IsFine(status)) return;
-  const std::string text = fmt::format("[nccl] {}: {}", call, Explain(status));
-  // Not CommError, for which a batch script starts the job again: that would fail in the same way.
-  if (status == ncclInvalidUsage || status == ncclInvalidArgument) throw ConfigError(text);
-  throw CommError(text);
-}
-#define CAROLE_NCCL(call) CheckNccl((call), #call)
-
 constexpr ncclDataType_t TypeOf(float) { return ncclFloat32; }
 constexpr ncclDataType_t TypeOf(double) { return ncclFloat64; }
+constexpr ncclDataType_t TypeOf(Bf16) { return ncclBfloat16; }
 
 class NcclAllReduce final : public DeviceAllReduce {
  public:
-  NcclAllReduce(const NcclId& id, int rank, int size, const DeviceStream& device,
+  NcclAllReduce(std::span<const NcclLane> lanes, const DeviceStream& device,
                 const std::function<void()>& wait)
-      : device_(device.device), compute_(static_cast<cudaStream_t>(device.stream)) {
+      : device_(device.device),
+        compute_(static_cast<cudaStream_t>(device.stream)),
+        lanes_(lanes.size()) {
     CAROLE_CUDA(cudaSetDevice(device_));
-    int least = 0, greatest = 0;
-    CAROLE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    // The highest priority. Else NCCL's few blocks would wait for the rest of backward.
-    CAROLE_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
     for (Slot& slot : slots_) slot = MakeSlot();
-    ncclUniqueId unique;
-    std::memcpy(&unique, id.data(), sizeof unique);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    CAROLE_NCCL(ncclCommInitRankConfig(&comm_, size, unique, rank, &config));
-    WaitUntilDone("ncclCommInitRankConfig", wait);
-    WarmUpEachSize(wait);
+    for (size_t i = 0; i < lanes.size(); ++i) ConnectLane(lanes_[i], i > 0, lanes[i], wait);
   }
   NcclAllReduce(const NcclAllReduce&) = delete;
   NcclAllReduce& operator=(const NcclAllReduce&) = delete;
@@ -86,12 +75,19 @@ class NcclAllReduce final : public DeviceAllReduce {
   ~NcclAllReduce() override {
     if (cudaSetDevice(device_) != cudaSuccess) return;
     const auto start = Clock::now();
-    while (cudaStreamQuery(stream_) == cudaErrorNotReady && Clock::now() - start < kLastWait)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    ncclCommAbort(comm_);
+    for (const Lane& lane : lanes_) {
+      while (cudaStreamQuery(lane.stream) == cudaErrorNotReady && Clock::now() - start < kLastWait)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (const Lane& lane : lanes_) {
+      if (lane.wire != nullptr) lane.wire->Deregister();
+      for (ncclComm_t comm : lane.comms) ncclCommAbort(comm);
+    }
+    // Waits for the lane's stream, in which a sum may wait for one of another lane.
+    for (Lane& lane : lanes_) lane.wire.reset();
     for (const Slot& slot : slots_) DestroySlot(slot);
     for (const Slot& slot : captured_slots_) DestroySlot(slot);
-    cudaStreamDestroy(stream_);
+    for (const Lane& lane : lanes_) cudaStreamDestroy(lane.stream);
   }
 
   // Sets the device, because any thread may call this, and the query would create a context on the
@@ -103,21 +99,35 @@ class NcclAllReduce final : public DeviceAllReduce {
     return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
   }
 
-  Ticket Mark() override {
+  Ticket Mark(bool is_urgent) override {
     is_capturing_ = IsCapturing();
-    const Ticket ticket = is_capturing_ ? AddCapturedSlot() : NextTicket();
+    const Ticket ticket =
+        (is_capturing_ ? AddCapturedSlot() : NextTicket()) | (is_urgent ? kUrgentBit : 0);
     CAROLE_CUDA(cudaEventRecord(SlotOf(ticket).ready, compute_));
     return ticket;
   }
 
-  void Enqueue(Ticket ticket, std::span<float> data) override { EnqueueSum(ticket, data); }
-  void Enqueue(Ticket ticket, std::span<double> data) override { EnqueueSum(ticket, data); }
+  void Enqueue(Ticket ticket, std::span<float> data, DType wire) override {
+    EnqueueSum(ticket, [&](Lane& lane) {
+      wire == DType::kBF16 ? SumAsBf16(lane, data) : AllReduce(lane, data);
+    });
+  }
+  void Enqueue(Ticket ticket, std::span<double> data) override {
+    EnqueueSum(ticket, [&](const Lane& lane) { AllReduce(lane, data); });
+  }
 
   void Join(Ticket ticket) override {
     CAROLE_CUDA(cudaStreamWaitEvent(compute_, SlotOf(ticket).done, 0));
   }
 
-  bool IsCaptured(Ticket ticket) const override { return ticket >= kCapturedBit; }
+  // In tree order, only the sums of the first level find the memory registered.
+  std::unique_ptr<CommArena> AllocateArena(size_t bytes) override {
+    CAROLE_CUDA(cudaSetDevice(device_));
+    const std::lock_guard lock(mutex_);
+    return std::make_unique<RegisteredMemory>(lanes_.front().comms.front(), compute_, bytes);
+  }
+
+  bool IsCaptured(Ticket ticket) const override { return (ticket & kCapturedBit) != 0; }
 
   void NoteReplay() override {
     is_capturing_ = false;
@@ -126,6 +136,8 @@ class NcclAllReduce final : public DeviceAllReduce {
     const std::lock_guard lock(mutex_);
     in_flight_.push_back({slot.done, Clock::now()});
   }
+
+  void SetObserver(const Observer& observer) override { observer_ = observer; }
 
   std::string FindProblem(double deadline_seconds) override {
     if (const ncclResult_t state = AsyncError(); !IsFine(state)) return Explain(state);
@@ -146,14 +158,41 @@ class NcclAllReduce final : public DeviceAllReduce {
  private:
   static constexpr auto kLastWait = std::chrono::seconds(2);
   static constexpr Ticket kSlots = 256;  // more than the all-reduces that are ever in flight
-  static constexpr Ticket kCapturedBit = Ticket{1} << 63;
+  static constexpr size_t kWireValues = size_t{8} << 20;  // 16 MB, at which latency is negligible
+  static constexpr Ticket kCapturedBit = Ticket{1} << 63, kUrgentBit = Ticket{1} << 62;
   struct Slot {
     cudaEvent_t ready = nullptr, done = nullptr;
+  };
+  struct Lane {
+    std::vector<ncclComm_t> comms;  // of each group; null until it is connected
+    cudaStream_t stream = nullptr;
+    std::unique_ptr<RegisteredMemory> wire;  // kWireValues values; null before the first of them
   };
   struct InFlight {
     cudaEvent_t done;
     Clock::time_point start;
   };
+
+  void ConnectLane(Lane& lane, bool is_urgent, const NcclLane& groups,
+                   const std::function<void()>& wait) {
+    int least = 0, greatest = 0;
+    CAROLE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    // The highest priority. Else NCCL's few blocks would wait for the rest of backward.
+    CAROLE_CUDA(cudaStreamCreateWithPriority(&lane.stream, cudaStreamNonBlocking, greatest));
+    lane.comms.resize(groups.size());
+    for (size_t i = 0; i < groups.size(); ++i) {
+      ncclUniqueId unique;
+      std::memcpy(&unique, groups[i].id.data(), sizeof unique);
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      if (is_urgent) config.maxCTAs = 2;  // small sums; each block more would take device memory
+      CAROLE_NCCL(
+          ncclCommInitRankConfig(&lane.comms[i], groups[i].size, unique, groups[i].rank, &config));
+      WaitUntilDone("ncclCommInitRankConfig", wait);
+    }
+    static constexpr size_t kSizes[] = {2, size_t{8} << 10, size_t{256} << 10, size_t{16} << 20};
+    WarmUpEachSize(lane, std::span(kSizes).first(is_urgent ? 2 : std::size(kSizes)), wait);
+  }
 
   static Slot MakeSlot() {
     Slot slot;
@@ -192,7 +231,7 @@ class NcclAllReduce final : public DeviceAllReduce {
   Slot SlotOf(Ticket ticket) {
     if (!IsCaptured(ticket)) return slots_[ticket % kSlots];
     const std::lock_guard lock(mutex_);
-    return captured_slots_[ticket & ~kCapturedBit];
+    return captured_slots_[ticket & ~(kCapturedBit | kUrgentBit)];
   }
 
   // Returns when the oldest all-reduce in flight started. During a capture it does not query
@@ -207,9 +246,16 @@ class NcclAllReduce final : public DeviceAllReduce {
 
   ncclResult_t AsyncError() {
     const std::lock_guard lock(mutex_);
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t status = ncclCommGetAsyncError(comm_, &state);
-    return status == ncclSuccess ? state : status;
+    for (const Lane& lane : lanes_) {
+      for (ncclComm_t comm : lane.comms) {
+        if (comm == nullptr) continue;  // connected later
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t status = ncclCommGetAsyncError(comm, &state);
+        if (status != ncclSuccess) return status;
+        if (state != ncclSuccess) return state;
+      }
+    }
+    return ncclSuccess;
   }
 
   // Returns when the previous NCCL calls are complete on this rank. Calls `wait` meanwhile, which
@@ -227,44 +273,68 @@ class NcclAllReduce final : public DeviceAllReduce {
   // the first all-reduce of a size that uses another algorithm. Doing so here has two advantages:
   // the memory is taken before others ask how much is free, and ranks that cannot reach each other
   // are detected.
-  void WarmUpEachSize(const std::function<void()>& wait) {
-    constexpr size_t kSizes[] = {2, size_t{256} << 10, size_t{16} << 20};
-    constexpr size_t kBytes = std::ranges::max(kSizes) * sizeof(float);
+  void WarmUpEachSize(const Lane& lane, std::span<const size_t> sizes,
+                      const std::function<void()>& wait) {
+    const size_t bytes = std::ranges::max(sizes) * sizeof(float);
     void* memory = nullptr;
-    CAROLE_CUDA(cudaMalloc(&memory, kBytes));
-    CAROLE_CUDA(cudaMemsetAsync(memory, 0, kBytes, stream_));
-    for (size_t size : kSizes) AllReduce(std::span(static_cast<float*>(memory), size), wait);
-    AllReduce(std::span(static_cast<double*>(memory), 1), wait);
-    while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
+    CAROLE_CUDA(cudaMalloc(&memory, bytes));
+    CAROLE_CUDA(cudaMemsetAsync(memory, 0, bytes, lane.stream));
+    for (size_t size : sizes) AllReduce(lane, std::span(static_cast<float*>(memory), size), wait);
+    AllReduce(lane, std::span(static_cast<double*>(memory), 1), wait);
+    while (cudaStreamQuery(lane.stream) == cudaErrorNotReady) {
       wait();
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    CAROLE_CUDA(cudaStreamSynchronize(stream_));
+    CAROLE_CUDA(cudaStreamSynchronize(lane.stream));
     CAROLE_CUDA(cudaFree(memory));  // skipped after an error, because it would wait for the sums
   }
 
-  // Returns when the all-reduce is in the stream, so that later calls come after it.
+  // Returns when the all-reduce is in the stream, so that later calls come after it. `wait`: see
+  // WaitUntilDone().
   template <typename T>
-  void AllReduce(std::span<T> data, const std::function<void()>& wait) {
-    {
-      const std::lock_guard lock(mutex_);
-      CAROLE_NCCL(ncclAllReduce(data.data(), data.data(), data.size(), TypeOf(T{}), ncclSum, comm_,
-                                stream_));
+  void AllReduce(
+      const Lane& lane, std::span<T> data, const std::function<void()>& wait = [] {}) {
+    for (ncclComm_t comm : lane.comms) {
+      {
+        const std::lock_guard lock(mutex_);
+        CAROLE_NCCL(ncclAllReduce(data.data(), data.data(), data.size(), TypeOf(T{}), ncclSum, comm,
+                                  lane.stream));
+      }
+      WaitUntilDone("ncclAllReduce", wait);
     }
-    WaitUntilDone("ncclAllReduce", wait);
   }
 
-  template <typename T>
-  void EnqueueSum(Ticket ticket, std::span<T> data) {
+  // Sums fp32 that travels as bf16. NCCL adds bf16 values, so each of its additions rounds.
+  void SumAsBf16(Lane& lane, std::span<float> data) {
+    if (lane.wire == nullptr) {
+      const std::lock_guard lock(mutex_);
+      lane.wire = std::make_unique<RegisteredMemory>(lane.comms.front(), lane.stream,
+                                                     kWireValues * sizeof(Bf16));
+    }
+    auto* const wire = reinterpret_cast<Bf16*>(lane.wire->data());
+    for (; !data.empty(); data = data.subspan(std::min(data.size(), kWireValues))) {
+      const std::span<float> piece = data.first(std::min(data.size(), kWireValues));
+      CAROLE_CUDA(RoundToWire(piece.data(), wire, piece.size(), lane.stream));
+      AllReduce(lane, std::span(wire, piece.size()));
+      CAROLE_CUDA(WidenFromWire(wire, piece.data(), piece.size(), lane.stream));
+    }
+  }
+
+  // Calls `sum`, which enqueues a sum in the lane of the ticket, between its two events.
+  template <typename Sum>
+  void EnqueueSum(Ticket ticket, const Sum& sum) {
     CAROLE_CUDA(cudaSetDevice(device_));  // for this thread
     const Slot slot = SlotOf(ticket);
-    CAROLE_CUDA(cudaStreamWaitEvent(stream_, slot.ready, 0));
+    Lane& lane = (ticket & kUrgentBit) != 0 ? lanes_.back() : lanes_.front();
+    CAROLE_CUDA(cudaStreamWaitEvent(lane.stream, slot.ready, 0));
     {
       const std::lock_guard lock(mutex_);
       enqueuing_since_ = Clock::now();
     }
-    AllReduce(data, [] {});
-    CAROLE_CUDA(cudaEventRecord(slot.done, stream_));
+    if (observer_) observer_(lane.stream, false);
+    sum(lane);
+    if (observer_) observer_(lane.stream, true);
+    CAROLE_CUDA(cudaEventRecord(slot.done, lane.stream));
     const std::lock_guard lock(mutex_);
     enqueuing_since_.reset();
     if (!IsCaptured(ticket)) in_flight_.push_back({slot.done, Clock::now()});
@@ -272,13 +342,13 @@ class NcclAllReduce final : public DeviceAllReduce {
 
   const int device_;
   const cudaStream_t compute_;
-  cudaStream_t stream_ = nullptr;
+  std::vector<Lane> lanes_;  // the second one, if there is one, is for urgent sums
   Slot slots_[kSlots];
   std::deque<Slot> captured_slots_;
+  Observer observer_;
   Ticket next_ = 0;                        // used by the computing thread only
   std::atomic<bool> is_capturing_{false};  // whether the computing stream is being captured
   std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;
   std::deque<InFlight> in_flight_;
   std::optional<Clock::time_point> enqueuing_since_;
 };
@@ -291,15 +361,21 @@ NcclId MakeNcclId() {
   return id;
 }
 
-std::string PciBusId(int device) {
-  char id[32] = {};
-  CAROLE_CUDA(cudaDeviceGetPCIBusId(id, sizeof id, device));
-  return id;
+std::string UuidOf(int device) {
+  cudaDeviceProp properties;
+  CAROLE_CUDA(cudaGetDeviceProperties(&properties, device));
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof properties.uuid.bytes; ++i) {
+    const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += fmt::format("{}{:02x}", begins_group ? "-" : "",
+                        static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return text;
 }
 
-DeviceAllReduce* Connect(const NcclId& id, int rank, int size, const DeviceStream& device,
+DeviceAllReduce* Connect(std::span<const NcclLane> lanes, const DeviceStream& device,
                          const std::function<void()>& wait) {
-  return new NcclAllReduce(id, rank, size, device, wait);
+  return new NcclAllReduce(lanes, device, wait);
 }
 
 }  // namespace
@@ -311,7 +387,7 @@ carole_nccl_module() {
   static const NcclModule module = [] {
     int version = 0;
     CAROLE_NCCL(ncclGetVersion(&version));
-    return NcclModule{version, MakeNcclId, PciBusId, Connect};
+    return NcclModule{version, MakeNcclId, UuidOf, Connect};
   }();
   return &module;
 }

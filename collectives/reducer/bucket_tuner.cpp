@@ -134,7 +134,8 @@ void BucketTuner::AddCandidates() {
   const auto parameters = reducer_.parameters();
   const BucketTimes times{
       .ready_ms = ready_ms_, .latency_ms = latency_ms_, .ms_per_byte = ms_per_byte_};
-  const BucketOptions whole{.first_bucket_bytes = reducer_.gradients().size_bytes()};
+  const BucketOptions whole{.first_bucket_bytes = reducer_.gradients().size_bytes(),
+                            .last_bucket_bytes = 0};
   AddTrial(PlanBucketsByTime(parameters, sizeof(float), times));
   AddTrial(PlanBuckets(parameters, sizeof(float), whole));
 }

@@ -22,6 +22,19 @@ Bucket Join(std::span<const Range> parameters, size_t first, size_t end) {
           .range = {.offset = begin, .count = last.offset + last.count - begin}};
 }
 
+// Divides the last bucket if it has more than `most` elements.
+void DivideLast(std::span<const Range> parameters, size_t most, std::vector<Bucket>& buckets) {
+  if (buckets.empty()) return;
+  const Bucket last = buckets.back();
+  if (last.num == 1 || last.range.count <= most) return;
+  const auto begin = static_cast<size_t>(last.first);
+  const size_t end = last.range.offset + last.range.count;
+  size_t first = parameters.size() - 1;
+  while (first > begin + 1 && end - parameters[first - 1].offset <= most) --first;
+  buckets.back() = Join(parameters, begin, first);
+  buckets.push_back(Join(parameters, first, parameters.size()));
+}
+
 }  // namespace
 
 std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
@@ -43,7 +56,17 @@ std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t elemen
     const size_t limit = buckets.size() == 1 ? options.first_bucket_bytes : options.bucket_bytes;
     is_open = bucket.range.count * element_bytes < limit;
   }
+  if (options.last_bucket_bytes > 0)
+    DivideLast(parameters, options.last_bucket_bytes / element_bytes, buckets);
   return buckets;
+}
+
+size_t BucketBytesFor(double latency_us, double us_per_byte) {
+  constexpr double kShare = 0.05;
+  constexpr double kLargest = kMaxBucketBytes;
+  const double transfer_us = latency_us * (1 - kShare) / kShare;
+  if (transfer_us >= kLargest * us_per_byte) return kMaxBucketBytes;
+  return std::max(kMinBucketBytes, static_cast<size_t>(transfer_us / us_per_byte));
 }
 
 std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,

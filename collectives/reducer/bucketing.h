@@ -18,6 +18,8 @@ struct Range {
 struct BucketOptions {
   size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early in backward
   size_t bucket_bytes = 25 << 20;
+  // Small, because backward has ended when the last bucket starts, so that nothing hides its sum.
+  size_t last_bucket_bytes = 1 << 20;  // 0: the last bucket is as large as it happens to be
 };
 
 // Parameters [first, first + num) in ready order, and the range that contains their gradients.
@@ -27,11 +29,19 @@ struct Bucket {
   Range range;
 };
 
-// Plans buckets by size: closes a bucket as soon as it has reached its size. `parameters` are in
-// ready order and ascend in the arena; alignment gaps between them become part of buckets. Throws
-// InternalError if parameters overlap or do not ascend.
+// Plans buckets by size: closes a bucket as soon as it has reached its size. If the last one is
+// larger than last_bucket_bytes, divides it: the last parameters that fit into these bytes, but at
+// least one of them, become a bucket of their own. `parameters` are in ready order and ascend in
+// the arena; alignment gaps between them become part of buckets. Throws InternalError if parameters
+// overlap or do not ascend.
 std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
                                 const BucketOptions& options = {});
+
+// The size of buckets if it is only known how fast they are reduced, but not when gradients are
+// final: latency takes 5 % of the time of such a bucket. In smaller ones it would take more. Larger
+// ones start later. The result is within the limits; zero `us_per_byte` gives the largest size.
+inline constexpr size_t kMinBucketBytes = 1 << 20, kMaxBucketBytes = 25 << 20;
+size_t BucketBytesFor(double latency_us, double us_per_byte);
 
 // The measurements that PlanBucketsByTime() uses.
 struct BucketTimes {

@@ -27,8 +27,9 @@
 //     MarkReady(1)   launches buckets 1 and 2
 //     WaitNext()     returns buckets 0, 1 and 2 in turn, then nullopt
 //
-// The first bucket is small (1 MB), so communication starts early; the others have 25 MB
-// (BucketOptions). BucketTuner finds better buckets by measuring.
+// The first bucket is small (1 MB), so communication starts early, and so is the last one, which
+// nothing hides. The others have 25 MB (BucketOptions). BucketTuner finds better buckets by
+// measuring.
 //
 // Adasum needs the complete gradients of all ranks for each layer, so it runs in WaitNext(),
 // without overlap. With kNone and with one rank there is nothing to do.

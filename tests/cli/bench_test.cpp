@@ -87,6 +87,23 @@ TEST(BenchTest, AllreduceOnTwoRanks) {
   EXPECT_GT(rows[1]["copy_gb_per_s"], 0);
 }
 
+TEST(BenchTest, GradientsAreSentAsFp32OnOneHostUnlessAskedOtherwise) {
+  const std::string choice = "--wire_dtype=auto: fp32: all ranks are on one host";
+  const auto log = [](Words words) {
+    words.push_back("--wire_dtype=auto");
+    const ProcessResult result = Carole(words, 2);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(log({"bench", "allreduce", "--sizes=4096", "--steps=1"}),
+              ::testing::HasSubstr(choice));
+  const Words train{"bench", "train", "--model_name=lenet", "--batch_size=8", "--steps=1"};
+  EXPECT_THAT(log(train), ::testing::HasSubstr(choice));
+  Words reproducible = train;
+  reproducible.push_back("--reproducible");
+  EXPECT_THAT(log(reproducible), ::testing::Not(::testing::HasSubstr("wire_dtype")));
+}
+
 TEST(BenchTest, UnknownAlgorithmIsWrongUsage) {
   EXPECT_TRUE(FailsWith(Carole({"bench", "allreduce", "--all_reduce=rings"}), 64,
                         {"--all_reduce", "rings", "ring"}));
@@ -94,6 +111,22 @@ TEST(BenchTest, UnknownAlgorithmIsWrongUsage) {
 
 TEST(BenchTest, SizesArePositive) {
   EXPECT_TRUE(FailsWith(Carole({"bench", "allreduce", "--sizes=8,-4"}), 64, {"--sizes", "-4"}));
+}
+
+TEST(BenchTest, SizesAboveTheMemoryAreRefused) {
+  for (int ranks : {1, 2}) {
+    const ProcessResult result =
+        Carole({"bench", "allreduce", "--sizes=8,999999999999999", "--steps=1"}, ranks);
+    EXPECT_TRUE(FailsWith(result, 78, {"--sizes: too large", "got 999999999999999, want at most"}));
+    EXPECT_THAT(result.err, ::testing::Not(::testing::HasSubstr("--batch_size")));
+  }
+}
+
+TEST(BenchTest, RanksWithDifferentSizesAreRefused) {
+  const Words words =
+      WithSecondRank({"bench", "allreduce", "--sizes=1024"}, R"("$@" --sizes=2048)");
+  EXPECT_TRUE(FailsWith(RunProcess(words), 78,
+                        {"ranks differ", "--sizes: rank 1 (", "has 2048", "has 1024"}));
 }
 
 class BenchInputTest : public CliTest {};

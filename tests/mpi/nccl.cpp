@@ -9,7 +9,8 @@ int main() {
   flags.backend = "reference";
   return carole::commands::RunAsRank(flags, [](carole::commands::RankContext& context) {
     if (context.rank() == 1)
-      (void)carole::collectives::ConnectByNccl(context.communicator(), {}, 30);
+      (void)carole::collectives::ConnectByNccl(context.communicator(), {},
+                                               {.deadline_seconds = 30});
     context.communicator().Barrier({.what = "first step"});
     return 0;
   });

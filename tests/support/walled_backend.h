@@ -389,6 +389,12 @@ class WalledBackend : public Backend {
     stream_->SetContext(context);
     stream_->Add([this, context] { inner_->BeginRun(context); });
   }
+  void EndLap(DeviceStopwatch* watch, int part) const override {
+    stream_->Add([=, this] { inner_->EndLap(watch, part); });
+  }
+  void WriteTime(void* stream, uint64_t* to) const override {
+    static_cast<WalledStream*>(stream)->Add([=, this] { inner_->WriteTime(stream, to); });
+  }
   void Synchronize() const override { stream_->Drain(); }
   const ArenaMath& arena_math() const override { return math_; }
   std::optional<GpuStream> gpu_stream() const override {

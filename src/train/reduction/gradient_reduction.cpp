@@ -2,6 +2,7 @@
 
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "src/core/check.h"
 #include "src/train/reduction/pairwise_sum.h"
@@ -73,6 +74,7 @@ class TypedGradientReduction : public GradientReduction {
   std::optional<collectives::Range> WaitNext() override;
   void WaitForStatistics() override;
   void Tune(double step_ms) override;
+  void PlanBuckets(const collectives::BucketOptions& options) override;
   void FinishAccumulation(int ready_index) override;
   const collectives::BucketTuner* tuner() const override { return tuner_.get(); }
 
@@ -87,10 +89,20 @@ class TypedGradientReduction : public GradientReduction {
   PairwiseSum<T> gradients_;  // of the micro-batches so far
   struct Statistics {
     ReductionBuffer<T> buffer;
+    DeviceMemory copy;  // null unless StatisticsAreEarly()
     ShardStatistics<T> shards;
     std::unique_ptr<collectives::Pending> in_flight;
   };
+  // Forward has updated the statistics when backward begins, so their reduction is hidden by
+  // backward if it starts then. But kernels of backward may read them, and those that recompute
+  // activations write them once more (as they are). So a copy is reduced. Shards are summed first,
+  // and the way through the host waits for the device: both start after backward.
+  bool StatisticsAreEarly() const { return options_.num_shards == 0 && !options_.through_host; }
+  void BeginStatistics();
+  void ReduceStatistics(Statistics& statistics, std::span<T> values);
+
   std::vector<Statistics> statistics_;
+  bool has_begun_statistics_ = false;  // in this step
   int64_t step_ = 0;
 };
 
@@ -110,6 +122,7 @@ TypedGradientReduction<T>::TypedGradientReduction(collectives::Communicator& com
     const std::span<T> values = store.statistics<T>().subspan(offset, count);
     statistics_.push_back(
         {.buffer = ReductionBuffer<T>(communicator, store.backend(), values, options.through_host),
+         .copy = StatisticsAreEarly() ? vector_ops_.Allocate(values.size()) : nullptr,
          .shards = ShardStatistics<T>(values, vector_ops_),
          .in_flight = nullptr});
   }
@@ -136,6 +149,7 @@ void TypedGradientReduction<T>::EndMicroBatch() {
 template <typename T>
 void TypedGradientReduction<T>::BeginReduction(int64_t step) {
   step_ = step;
+  has_begun_statistics_ = false;
   reducer_.BeginStep(step);
 }
 
@@ -146,7 +160,24 @@ void TypedGradientReduction<T>::FinishAccumulation(int ready_index) {
 }
 
 template <typename T>
+void TypedGradientReduction<T>::ReduceStatistics(Statistics& statistics, std::span<T> values) {
+  statistics.in_flight =
+      communicator_.AllReduceAsync(values, {.what = "statistics", .step = step_});
+}
+
+template <typename T>
+void TypedGradientReduction<T>::BeginStatistics() {
+  for (Statistics& s : statistics_) {
+    const std::span<T> values = s.buffer.values();
+    const std::span copy(reinterpret_cast<T*>(s.copy.get()), values.size());
+    vector_ops_.Copy(copy.data(), values.data(), values.size());
+    ReduceStatistics(s, copy);
+  }
+}
+
+template <typename T>
 void TypedGradientReduction<T>::MarkReady(int ready_index) {
+  if (StatisticsAreEarly() && !std::exchange(has_begun_statistics_, true)) BeginStatistics();
   FinishAccumulation(ready_index);
   if (!buffer_.is_copy()) reducer_.MarkReady(ready_index);
 }
@@ -156,11 +187,11 @@ void TypedGradientReduction<T>::EndBackward() {
   buffer_.CopyToHost();
   for (size_t p = 0; buffer_.is_copy() && p < reducer_.parameters().size(); ++p)
     reducer_.MarkReady(static_cast<int>(p));
+  if (StatisticsAreEarly()) return;
   for (Statistics& s : statistics_) {
     if (options_.num_shards > 0) s.shards.EndShard(true);
     s.buffer.CopyToHost();
-    s.in_flight =
-        communicator_.AllReduceAsync(s.buffer.buffer(), {.what = "statistics", .step = step_});
+    ReduceStatistics(s, s.buffer.buffer());
   }
 }
 
@@ -180,6 +211,8 @@ void TypedGradientReduction<T>::WaitForStatistics() {
     s.in_flight.reset();
     const std::span<T> values = s.buffer.values();
     s.buffer.CopyFromHost({.offset = 0, .count = values.size()});
+    if (s.copy != nullptr)
+      vector_ops_.Copy(values.data(), reinterpret_cast<const T*>(s.copy.get()), values.size());
     vector_ops_.Scale(values.data(), factor, values.size());
   }
 }
@@ -187,6 +220,12 @@ void TypedGradientReduction<T>::WaitForStatistics() {
 template <typename T>
 void TypedGradientReduction<T>::Tune(double step_ms) {
   if (tuner_ && !tuner_->done()) tuner_->AfterStep(step_ms);
+}
+
+template <typename T>
+void TypedGradientReduction<T>::PlanBuckets(const collectives::BucketOptions& options) {
+  CAROLE_CHECK(tuner_ == nullptr, "buckets are tuned");
+  reducer_.SetBuckets(collectives::PlanBuckets(reducer_.parameters(), sizeof(T), options));
 }
 
 }  // namespace

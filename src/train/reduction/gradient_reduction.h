@@ -6,7 +6,7 @@
 //   reduction.BeginReduction(step);
 //   for the last micro-batch: forward, backward, with reduction.MarkReady(p) for each gradient that
 //     is final;
-//   reduction.EndBackward();
+//   reduction.EndBackward();  // the running statistics are already in flight
 //   while (auto range = reduction.WaitNext()) ...;  // gradients of this range are reduced
 //   reduction.WaitForStatistics();
 //   ... the optimizer updates the weights ...
@@ -32,8 +32,7 @@ struct GradientReductionOptions {
   bool tune_buckets = false;  // try other bucket sizes in the first steps (fp32 sums only)
   collectives::Reduction reduction = collectives::Reduction::kSum;
   // If true, a device's gradients are copied to the host after backward, reduced there by the host
-  // algorithms, and copied back. Needed if the order of additions matters: a device's collectives
-  // choose their own order.
+  // algorithms, and copied back. Needed by Adasum, which devices do not have.
   bool through_host = false;
   // Number of shards of all ranks in reproducible training: each micro-batch is a shard with its
   // own running statistics (reproducible.h). 0: training is not reproducible.
@@ -64,6 +63,9 @@ class GradientReduction {
   virtual void WaitForStatistics() = 0;
   // Gives the duration of the step to the tuner of buckets.
   virtual void Tune(double step_ms) = 0;
+  // Plans the buckets anew, by size. Call it between steps, and not while buckets are tuned.
+  // Collective.
+  virtual void PlanBuckets(const collectives::BucketOptions& options) = 0;
 
   // Adds the gradients of the earlier micro-batches to this one, without any reduction over ranks.
   // Used instead of MarkReady() if a step is computed again for this rank's local gradients.

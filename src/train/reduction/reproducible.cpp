@@ -12,7 +12,8 @@
 //
 // Order of additions. All shards are leaves of one binary tree, and every inner node adds its two
 // children. The rank adds its own shards (PairwiseSum); the all-reduce over ranks then continues
-// the same tree: "shared_memory" on one host and "tree" on several hosts do so. Example: S = 8.
+// the same tree: "shared_memory" on one host and "tree" on several hosts do so, and NCCL between
+// GPUs, one level of the tree at a time (collectives/nccl/loader.cpp). Example: S = 8.
 //
 //                     ((g0+g1)+(g2+g3)) + ((g4+g5)+(g6+g7))
 //        1 rank       `----------------- rank 0 ----------------'

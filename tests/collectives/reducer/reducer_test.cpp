@@ -9,7 +9,10 @@ namespace carole::testing {
 namespace {
 
 using collectives::Bucket;
+using collectives::BucketBytesFor;
 using collectives::HashOfPlan;
+using collectives::kMaxBucketBytes;
+using collectives::kMinBucketBytes;
 using collectives::PlanBuckets;
 using collectives::Range;
 
@@ -24,6 +27,40 @@ TEST(Bucketing, TheFirstBucketIsSmallAndTheOthersAreFull) {
   EXPECT_EQ(buckets[1].first, 2);
   EXPECT_EQ(buckets[1].num, 3);
   EXPECT_EQ(buckets[2].range, (Range{130, 5}));
+}
+
+TEST(Bucketing, TheLastBucketIsSmall) {
+  std::vector<Range> parameters;
+  for (size_t p = 0; p < 6; ++p) parameters.push_back({p * 128, 100});  // with gaps
+  const auto sizes = [&](size_t last_bucket_bytes) {
+    std::vector<int> parameters_of_buckets;
+    for (const Bucket& bucket : PlanBuckets(parameters, sizeof(float),
+                                            {.first_bucket_bytes = 400,
+                                            .bucket_bytes = 4000,
+                                            .last_bucket_bytes = last_bucket_bytes}))
+      parameters_of_buckets.push_back(bucket.num);
+    return parameters_of_buckets;
+  };
+  EXPECT_EQ(sizes(0), (std::vector{1, 5}));
+  EXPECT_EQ(sizes(4 * 227), (std::vector{1, 4, 1})) << "two parameters take 228 elements";
+  EXPECT_EQ(sizes(4 * 228), (std::vector{1, 3, 2}));
+  EXPECT_EQ(sizes(1), (std::vector{1, 4, 1})) << "one parameter at least";
+  EXPECT_EQ(sizes(4 * 612), (std::vector{1, 5})) << "it is small enough";
+}
+
+TEST(Bucketing, LatencyTakesATwentiethOfTheTime) {
+  constexpr double kLatencyUs = 20;
+  constexpr double kUsPerByte = 1e-4;  // 10 GB/s
+  const auto bytes = static_cast<double>(BucketBytesFor(kLatencyUs, kUsPerByte));
+  EXPECT_NEAR(kLatencyUs / (kLatencyUs + bytes * kUsPerByte), 0.05, 1e-6);
+}
+
+TEST(Bucketing, TheSizeThatFollowsFromTheNetworkHasLimits) {
+  EXPECT_EQ(BucketBytesFor(0, 1e-4), kMinBucketBytes);
+  EXPECT_EQ(BucketBytesFor(50, 1e-2), kMinBucketBytes) << "a slow network";
+  EXPECT_EQ(BucketBytesFor(50, 1e-6), kMaxBucketBytes) << "a fast network";
+  EXPECT_EQ(BucketBytesFor(50, 0), kMaxBucketBytes);
+  EXPECT_EQ(BucketBytesFor(0, 0), kMaxBucketBytes);
 }
 
 TEST(Bucketing, GapsInsideABucketTravelAlong) {

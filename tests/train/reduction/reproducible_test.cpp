@@ -73,7 +73,7 @@ TEST(ReproducibleTest, AnyNumberOfRanksGivesTheSameBitsInBf16) {
     try {
       make(1);
     } catch (const ConfigError& error) {
-      GTEST_SKIP() << "oneDNN skipped: " << error.what();
+      GTEST_SKIP() << "skipped: " << error.what();
     }
     RankTraining t = Reproducible(1);
     t.backend = make;
