@@ -12,6 +12,7 @@
 // has finished when the call that enqueues it returns.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -148,6 +149,25 @@ struct GpuStream {
 
 class ArenaMath;  // arena_math.h
 
+// A stopwatch in device memory, zeroed at first. Its times are those of the device's clock, so that
+// they tell what a device did and waited for, and not when the host launched it.
+struct DeviceStopwatch {
+  static constexpr int kParts = 4;
+  uint64_t last = 0;            // end of the last lap; 0: there was none
+  uint64_t parts[kParts] = {};  // sums of laps, in nanoseconds
+
+  // Adds the time since the last lap to a part. The time before the first lap does not count.
+  constexpr void EndLap(int part, uint64_t now) {
+    if (last != 0) parts[part] += now - last;
+    last = now;
+  }
+};
+
+// The memory of a device.
+struct MemoryUse {
+  size_t used_bytes = 0, total_bytes = 0;
+};
+
 // Makes kernels and owns the order in which they run. All work is enqueued in one order, "the order
 // of the kernels"; on a GPU this is one stream, on the CPU each call has finished when it returns.
 class Backend {
@@ -179,6 +199,9 @@ class Backend {
   virtual DeviceMemory AllocateShared(size_t bytes) const { return Allocate(bytes); }
   // The bytes that Allocate() has left, or nullopt if that is not known.
   virtual std::optional<size_t> FreeBytes() const { return std::nullopt; }
+  // Returns how much of the device's memory this process and others use, or nullopt if kernels use
+  // host memory.
+  virtual std::optional<MemoryUse> memory_use() const { return std::nullopt; }
   // Says that the contents of a part of device memory are not needed any more. If it is host
   // memory, its pages go back to the operating system until they are written again.
   virtual void DiscardContents(std::byte* memory, size_t bytes) const {
@@ -214,6 +237,13 @@ class Backend {
 
   // Brings the context to the device. Called before the kernels of each run.
   virtual void BeginRun(const RunContext& context) const { (void)context; }
+  // Ends a lap of a stopwatch in device memory, in the order of the kernels. May be captured. The
+  // default is for backends whose kernels have finished when the calls that enqueue them return.
+  virtual void EndLap(DeviceStopwatch* watch, int part) const;
+  // Writes the time of the device's clock, in nanoseconds, to device memory, in the order of
+  // `stream`: that of the kernels (gpu_stream()), or one of another library. May be captured. For
+  // the default, see EndLap().
+  virtual void WriteTime(void* stream, uint64_t* to) const;
   // Waits until all kernels that were enqueued have finished. Throws DeviceError if one failed.
   virtual void Synchronize() const {}
 
@@ -262,7 +292,11 @@ struct CudaOptions {
 // Throws ConfigError if the library or one that it needs is missing, DeviceError if there is no
 // such GPU or its driver is too old.
 std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options);
-int CountGpus();       // the GPUs that this process sees; throws as MakeCudaBackend() does
+int CountGpus();
+// Returns the PCI bus id of a GPU in the form of /sys, such as "0000:3b:00.0". Throws as
+// CountGpus() does.
+std::string GpuBusId(
+    int device);       // the GPUs that this process sees; throws as MakeCudaBackend() does
 bool HasCudaDriver();  // whether NVIDIA's driver is installed; loads no other library
 
 // Says why no GPU can be used; empty if one can.

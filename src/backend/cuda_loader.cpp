@@ -1,6 +1,9 @@
 // Loads libcarole_cuda.so, which contains the CUDA backend, on first use.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "src/backend/backend.h"
 #include "src/core/error.h"
 #include "src/core/module.h"
@@ -29,6 +32,13 @@ std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options) {
 }
 
 int CountGpus() { return Load<int()>("carole_count_gpus")(); }
+
+std::string GpuBusId(int device) {
+  std::string id;
+  Load<void(int, std::string&)>("carole_gpu_bus_id")(device, id);
+  std::ranges::transform(id, id.begin(), [](unsigned char c) { return std::tolower(c); });
+  return id;
+}
 
 bool HasCudaDriver() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr; }
 

@@ -1,8 +1,15 @@
-// Training and evaluation on a GPU, the errors if there is none or a library is missing, and JPEGs
-// that a GPU decodes.
+// Training and evaluation on a GPU, and the errors if there is none or a library is missing.
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "src/backend/backend.h"
 #include "tests/cli/cli.h"
@@ -69,14 +76,15 @@ TEST_F(GpuTest, TrainsAndEvaluates) {
 // captured steps, and images that are copied during a step.
 class EmulatedGpuTest : public CliTest {
  protected:
-  // Runs the program with one emulated GPU per rank.
-  ProcessResult OnEmulatedGpu(Words arguments, int ranks = 1) {
+  // Runs the program with one emulated GPU per rank, and with more environment variables.
+  ProcessResult OnEmulatedGpu(Words arguments, int ranks = 1, Words variables = {}) {
     arguments.push_back("--backend=cuda");
     Words words = CaroleWords(arguments, ranks);
     std::ranges::replace(words, std::string(CAROLE_BINARY),
                          std::string(CAROLE_EMULATED_GPU "/carole"));
-    return RunWith(CAROLE_EMULATED_GPU_LIBRARIES, words,
-                   {"XDG_CACHE_HOME=" + cache_, "CAROLE_EMULATED_GPUS=" + std::to_string(ranks)});
+    variables.push_back("XDG_CACHE_HOME=" + cache_);
+    variables.push_back("CAROLE_EMULATED_GPUS=" + std::to_string(ranks));
+    return RunWith(CAROLE_EMULATED_GPU_LIBRARIES, words, variables);
   }
   // Returns the number of entries in the cache of fastest plans and other timed choices.
   size_t NumCachedPlans() {
@@ -126,7 +134,65 @@ TEST_F(EmulatedGpuTest, HasTheLossesOfTheCpu) {
 
 // NCCL (tests/support/nccl_emulation) sums gradients while backward still runs.
 TEST_F(EmulatedGpuTest, TwoRanksHaveTheLossesOfTheCpu) {
-  ExpectSameLosses(OnEmulatedGpu(FiveSteps({"--precision=fp32"}), 2), FiveStepsOnCpu(2), 1e-4);
+  const ProcessResult run = OnEmulatedGpu(FiveSteps({"--precision=fp32"}), 2);
+  ExpectSameLosses(run, FiveStepsOnCpu(2), 1e-4);
+  const char* measured = " us on the GPUs";  // reductions, for the size of buckets
+  EXPECT_THAT(run.err, ::testing::HasSubstr("step 4: captured as a CUDA graph"));
+  EXPECT_THAT(run.err, ::testing::HasSubstr(measured));
+  const ProcessResult plain =
+      OnEmulatedGpu(FiveSteps({"--nocuda_graph", "--bucket_plan=fixed"}), 2);
+  EXPECT_THAT(plain.err, ::testing::Not(::testing::HasSubstr("captured as a CUDA graph")));
+  EXPECT_THAT(plain.err, ::testing::Not(::testing::HasSubstr(measured)));
+}
+
+// Filter gradients are rounded to 8 bits before they are added, and so are the sums.
+TEST_F(EmulatedGpuTest, TwoRanksSendGradientsAsBf16) {
+  const ProcessResult run = OnEmulatedGpu(FiveSteps({"--wire_dtype=bf16"}), 2);
+  ExpectSameLosses(run, FiveStepsOnCpu(2), 1e-2);
+  EXPECT_THAT(run.err, ::testing::HasSubstr("step 4: captured as a CUDA graph"));
+  EXPECT_THAT(run.err, ::testing::Not(::testing::HasSubstr("has no effect")));
+}
+
+TEST_F(EmulatedGpuTest, TwoRanksUseTwoSlicesOfOneGpu) {
+  const ProcessResult run = OnEmulatedGpu({"bench", "allreduce", "--sizes=4096", "--steps=1"}, 2,
+                                          {"CAROLE_EMULATED_BUS_ID=0000:00:00.0"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+// The fake device is outside of /sys. Its name is in lower case, as bus ids are there.
+TEST_F(EmulatedGpuTest, RanksThatShareAHostRunNextToTheirGpus) {
+  if (!std::filesystem::exists("/sys/bus/pci/devices"))
+    GTEST_SKIP() << "skipped: there is no /sys/bus/pci/devices";
+  cpu_set_t cpus;
+  ASSERT_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+  if (CPU_COUNT(&cpus) < 2 || CPU_COUNT(&cpus) < get_nprocs())
+    GTEST_SKIP() << "skipped: there is only one CPU, or this process is bound to some";
+  int first = 0;
+  while (CPU_ISSET(first, &cpus) == 0) ++first;
+  const std::string device = "/tmp/carole_gpu_" + std::to_string(getpid());
+  std::filesystem::create_directory(device);
+  std::ofstream(device + "/local_cpulist") << first << "\n";
+  const Words words{"bench", "allreduce", "--sizes=4096", "--steps=1"},
+      variables{"CAROLE_EMULATED_BUS_ID=../../../.." + device};
+  const std::string bound = "bound to CPUs " + std::to_string(first) + ", which are next to GPU ";
+  EXPECT_THAT(OnEmulatedGpu(words, 2, variables).err, ::testing::HasSubstr(bound));
+  EXPECT_THAT(OnEmulatedGpu(words, 1, variables).err, ::testing::Not(::testing::HasSubstr(bound)));
+  std::filesystem::remove_all(device);
+}
+
+TEST_F(EmulatedGpuTest, DifferentVersionsOfNcclAreNamed) {
+  EXPECT_TRUE(FailsWith(OnEmulatedGpu({"bench", "allreduce", "--sizes=4096", "--steps=1"}, 2,
+                                      {"CAROLE_EMULATED_NCCL_VERSION=22907"}),
+                        78, {"rank 1 (", "has 2.29.7, rank 0 (", "has 2.28.9; install the same"}));
+}
+
+TEST_F(EmulatedGpuTest, ErrorsOfTheFirstStartOfNcclSayWhatHelps) {
+  const Words words{"bench", "allreduce", "--sizes=4096", "--steps=1"};
+  EXPECT_TRUE(FailsWith(OnEmulatedGpu(words, 2, {"CAROLE_EMULATED_NCCL_FAILS=1"}), 69,
+                        {"ncclCommInitRankConfig", "NCCL_NVLS_ENABLE=0", "/dev/shm has ",
+                         "memlock=-1", "NCCL_DEBUG"}));
+  EXPECT_TRUE(FailsWith(OnEmulatedGpu(words, 2, {"NCCL_GRAPH_MIXING_SUPPORT=0"}), 78,
+                        {"NCCL_GRAPH_MIXING_SUPPORT: ", "got 0, want 1; unset it"}));
 }
 
 TEST_F(EmulatedGpuTest, BenchAllreduceMeasuresNccl) {
@@ -135,6 +201,77 @@ TEST_F(EmulatedGpuTest, BenchAllreduceMeasuresNccl) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const std::string_view want : {R"("algorithm":"nccl")", R"("bytes":65536)"})
     EXPECT_THAT(run.out, ::testing::HasSubstr(want));
+}
+
+TEST_F(EmulatedGpuTest, BenchTrainShowsDeviceMemoryAndExposedCommunication) {
+  const ProcessResult run = OnEmulatedGpu({"bench", "train", "--model_name=lenet", "--batch_size=2",
+                                           "--steps=1", "--noautotune", "--json"},
+                                          2);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto json = nlohmann::json::parse(run.out);
+  EXPECT_GT(json.at("exposed_communication_ms"), 0);
+  EXPECT_EQ(json.at("device_memory_total_bytes").size(), 2);
+  for (const auto& bytes : json.at("device_memory_used_bytes")) EXPECT_GT(bytes, 0);
+}
+
+// If no precision was asked for.
+TEST_F(EmulatedGpuTest, TrainAdvisesTf32) {
+  const auto log_of = [&](const Words& flags) {
+    const ProcessResult run = OnEmulatedGpu(TrainWords("", flags));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.err;
+  };
+  constexpr const char* kAdvice = "--precision=tf32 is faster";
+  EXPECT_THAT(log_of({"--max_number_of_steps=1"}), ::testing::HasSubstr(kAdvice));
+  EXPECT_THAT(log_of({"--max_number_of_steps=1", "--precision=fp32"}),
+              ::testing::Not(::testing::HasSubstr(kAdvice)));
+}
+
+TEST_F(EmulatedGpuTest, TrainShowsDeviceMemory) {
+  const Words words = TrainWords(train_dir_, {"--max_number_of_steps=2"});
+  const ProcessResult run = OnEmulatedGpu(words);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, ::testing::HasSubstr("in use on devices: rank 0: 0."));
+  EXPECT_THAT(ReadText(train_dir_ + "/report.html"),
+              ::testing::HasSubstr("<tr><td>device memory</td><td>rank 0: 0."));
+}
+
+TEST_F(EmulatedGpuTest, ReproducibleRunsHaveTheSameWeightsOnOneAndTwoGpus) {
+  for (const int ranks : {1, 2}) {
+    const ProcessResult run = OnEmulatedGpu(
+        TrainWords(folder_ / std::to_string(ranks),
+                   {"--reproducible", "--reproducible_shards=4", "--max_number_of_steps=5",
+                    "--batch_size=" + std::to_string(8 / ranks)}),
+        ranks);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.err, ::testing::HasSubstr("step 4: captured as a CUDA graph"));
+  }
+  EXPECT_EQ(DigestOf(folder_ / "2"), DigestOf(folder_ / "1"));
+}
+
+// Steps 3 to 7 are replayed. The last one has no later step that is launched before it ends.
+TEST_F(EmulatedGpuTest, TraceShowsReductionsOfReplayedSteps) {
+  const std::string trace = folder_ / "trace.json";
+  const ProcessResult run = OnEmulatedGpu(
+      TrainWords("", {"--max_number_of_steps=8", "--trace=" + trace, "--trace_steps=2:6"}), 2);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, ::testing::HasSubstr("captured as a CUDA graph"));
+  std::map<std::pair<int, std::string>, std::set<int>> steps;  // by rank and name
+  for (const auto& event : nlohmann::json::parse(ReadText(trace))) {
+    if (event["ph"] == "X" && event["cat"] == "device")
+      steps[{event["pid"], event["name"]}].insert(event["args"]["step"].get<int>());
+  }
+  for (const int rank : {0, 1}) {
+    for (const char* name : {"step", "wait for reductions", "gradients 0", "losses on devices"})
+      EXPECT_THAT((steps[{rank, name}]), ::testing::ElementsAre(2, 3, 4, 5, 6)) << name;
+  }
+}
+
+TEST_F(EmulatedGpuTest, BenchAllreduceFindsWrongSums) {
+  EXPECT_TRUE(
+      FailsWith(OnEmulatedGpu({"bench", "allreduce", "--sizes=4096", "--steps=3"}, 2,
+                              {"CAROLE_EMULATED_NCCL=wrong_sums"}),
+                69, {"all-reduce of 4096 bytes: wrong sum on rank ", " in element 512, want "}));
 }
 
 TEST_F(EmulatedGpuTest, ResumesAndEvaluatesWithCachedPlans) {
@@ -153,71 +290,6 @@ TEST_F(EmulatedGpuTest, ResumesAndEvaluatesWithCachedPlans) {
   const ProcessResult on_cpu = Carole(EvalWords(train_dir_, {"--backend=reference"}));
   ASSERT_EQ(on_gpu.exit_code, 0) << on_gpu.err;
   EXPECT_EQ(on_gpu.out, on_cpu.out);
-}
-
-// Synthetic JPEGs and a fake GPU (tests/support/fake_gpu).
-class NvJpegTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    RunToEnd({"dataset", "build", "--dataset_name=synthetic", "--num_images=24", "--num_classes=4",
-              "--image_width=48", "--dataset_dir=" + data_dir_});
-  }
-
-  Words TrainWords(const std::string& train_dir, const Words& more) const {
-    Words words{"train",
-                "--dataset_name=synthetic",
-                "--dataset_dir=" + data_dir_,
-                "--train_dir=" + train_dir,
-                "--model_name=cifarnet",
-                "--backend=reference",
-                "--batch_size=4",
-                "--max_number_of_steps=3",
-                "--threads=1",
-                "--num_preprocessing_threads=2"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-
-  TemporaryFolder folder_;
-  std::string data_dir_ = folder_ / "data";
-};
-
-// The fake decoder uses libjpeg's accurate DCT. So its pixels reach the net if and only if the
-// weights equal those of a run with that DCT.
-TEST_F(NvJpegTest, ItsPixelsReachTheNet) {
-  const std::string gpu = folder_ / "gpu", fast = folder_ / "fast", accurate = folder_ / "accurate";
-  const ProcessResult trained =
-      CaroleWith(CAROLE_FAKE_GPU, TrainWords(gpu, {"--jpeg_decoder=nvjpeg"}));
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  RunToEnd(TrainWords(fast, {}));
-  RunToEnd(TrainWords(accurate, {"--dct_method=INTEGER_ACCURATE"}));
-  EXPECT_EQ(DigestOf(gpu), DigestOf(accurate));
-  EXPECT_NE(DigestOf(gpu), DigestOf(fast));
-}
-
-TEST_F(NvJpegTest, TheCpuDecodesWhatItRefusesAndWarnsOnce) {
-  const std::string refused = folder_ / "refused", cpu = folder_ / "cpu";
-  const ProcessResult trained = CaroleWith(
-      CAROLE_FAKE_GPU, TrainWords(refused, {"--jpeg_decoder=nvjpeg"}), {"FAKE_NVJPEG_STATUS=6"});
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  const std::string said = "nvjpegDecode: status 6";
-  const size_t at = trained.err.find(said);
-  EXPECT_NE(at, std::string::npos) << trained.err;
-  EXPECT_EQ(trained.err.rfind(said), at) << trained.err;
-  RunToEnd(TrainWords(cpu, {}));
-  EXPECT_EQ(DigestOf(refused), DigestOf(cpu));
-}
-
-TEST_F(NvJpegTest, NamesWhatIsMissingInOneLine) {
-  const Words words = TrainWords(folder_ / "run", {"--jpeg_decoder=nvjpeg"});
-  EXPECT_TRUE(FailsWith(CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_GPU_COUNT=0"}), 78,
-                        {"no GPU to decode on", "use --jpeg_decoder=cpu"}));
-  EXPECT_TRUE(FailsWith(
-      CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_NVJPEG_STATUS=6", "FAKE_CUDA_STATUS=719"}), 69,
-      {"nvjpegDecode: status 6, cuStreamSynchronize: CUDA_ERROR"}));
-  if (!GpuUnavailableReason().empty()) {
-    EXPECT_TRUE(FailsWith(Carole(words), 78, {"cannot be loaded", "use --jpeg_decoder=cpu"}));
-  }
 }
 
 }  // namespace

@@ -8,6 +8,11 @@
 # LD_LIBRARY_PATH, in the system, in a CUDA toolkit, and in Python's nvidia-* wheels. MPI uses TCP and shared memory
 # only. The unpacked folder holds carole, mpirun, tests/NAME (scripts that set the environment), and gpu_check.sh, which
 # is called as `./gpu_check.sh . /tmp/check`.
+#
+# Two environment variables add what a check of several ranks or of the plan search needs:
+#   CAROLE_NCCL=2.32.3      adds this version of NCCL, with device code for sm_90 only, in the folder nccl. It may also be the
+#                           path of a wheel. With NCCL 2.30.3 or newer, two ranks can share a GPU
+#   CAROLE_MORE_PLANS=BUILD adds the program of a build with -DCAROLE_MAX_PLANS=64, in the folder more_plans
 set -euo pipefail
 
 build=$(realpath "$1")
@@ -46,16 +51,22 @@ copy_needed() {
 }
 
 cp "$build/carole" "$top/bin/"
+[[ ! -x $build/carole_fused_forms ]] || cp "$build/carole_fused_forms" "$top/bin/"
 cp "$build"/libcarole_*.so "$top/lib/"
 for test in "$build"/tests/carole_*_tests; do
   if [[ -x $test && $test =~ carole_(backend|golden|graph|io|optim|train|collectives)_tests$ ]]; then
     cp "$test" "$top/bin/"
   fi
 done
+if [[ -n ${CAROLE_MORE_PLANS:-} ]]; then
+  mkdir -p "$top"/more_plans/{bin,lib}
+  cp "$CAROLE_MORE_PLANS/carole" "$top/more_plans/bin/"
+  cp "$CAROLE_MORE_PLANS"/libcarole_*.so "$top/more_plans/lib/"
+fi
 cp -r "$source_root/tests/data" "$top/tests/data"
 # Golden values of further nets, if a folder with them is given.
 [[ -z ${CAROLE_GOLDENS:-} ]] || cp -r "$CAROLE_GOLDENS" "$top/tests/data/goldens/more"
-cp "$source_root"/tests/gpu/gpu_{check,report}.sh "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
+cp "$source_root"/tests/gpu/gpu_{check,ranks,report}.sh "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
 if [[ -d $fashion_mnist ]]; then
   cp -rL "$fashion_mnist" "$top/share/"
@@ -79,6 +90,12 @@ while read -r file; do
   strip --strip-unneeded "$file"
   patchelf --force-rpath --set-rpath "\$ORIGIN/$(realpath --relative-to="$(dirname "$file")" "$top/$libraries")" "$file"
 done < <(find "$top" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+
+case ${CAROLE_NCCL:-} in
+  '') ;;
+  *.whl) python3 "$source_root/tests/gpu/nccl_wheel.py" "$top/nccl" --wheel="$CAROLE_NCCL" ;;
+  *) python3 "$source_root/tests/gpu/nccl_wheel.py" "$top/nccl" --version="$CAROLE_NCCL" ;;
+esac
 
 cat >"$top/run_here" <<'END'
 #!/bin/sh
@@ -118,8 +135,12 @@ END
 chmod +x "$top/run_here"
 ln -s run_here "$top/carole"
 ln -s run_here "$top/mpirun"
+[[ ! -x $top/bin/carole_fused_forms ]] || ln -s run_here "$top/carole_fused_forms"
+[[ ! -d $top/more_plans ]] || ln -s ../run_here "$top/more_plans/carole"
 for test in "$top"/bin/carole_*_tests; do ln -s ../run_here "$top/tests/$(basename "$test")"; done
 
 mkdir -p "$(dirname "$out")"
 tar -C "$work" --sort=name --owner=0 --group=0 -cf - carole-bundle | xz -9 >"$out"
 echo "$out: $(du -h "$out" | cut -f1), unpacked $(du -sh "$top" | cut -f1)"
+most=$((64 << 20)) # bytes that fit through the connection to the borrowed machine
+[[ $(stat -c %s "$out") -le $most ]] || echo "[bundle] larger than 64 MiB; split it, or leave something out" >&2

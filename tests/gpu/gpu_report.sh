@@ -110,15 +110,25 @@ speeds() {
     }'
 }
 
+# mlperf_target TITLE NET IMAGES: prints the row that compares a net with the best result of MLPerf 4.0 for one H200.
+mlperf_target() {
+  has_results "$out/ours.$2.bf16" || return 0
+  target "$1, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$out/ours.$2.bf16")" at_least "$3"
+}
+
 # summary: prints the tables of what was measured, from the files in OUT. This also works if a check was stopped. It
 # comes last, so that the end of the output is enough.
 summary() {
   verdicts
   speeds
   printf '\n## Targets\n\n| what | measured | target | reached |\n|---|---|---|---|\n'
-  headline=$out/ours.resnet_v1_50.bf16
-  ! has_results "$headline" || case $CAROLE_GPU in
-    *H200*) target "resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$headline")" at_least 6356 ;;
+  # MLPerf trains ResNet-50 v1.5, which is our resnet50: 7,945 images/s. An image takes 24.3 GFLOP there and 20.7 in the
+  # smaller net of TF-Slim, so the second target is higher by that ratio.
+  case $CAROLE_GPU in
+    *H200*)
+      mlperf_target "resnet50 (v1.5)" resnet50 6356
+      mlperf_target "resnet_v1_50, scaled by the GFLOP of v1.5" resnet_v1_50 7461
+      ;;
   esac
   for words in "resnet_v1_50 bf16 1.2" "resnet_v1_50 tf32" "resnet_v1_50 fp32" \
     "vgg_16 bf16 1.2" "inception_v3 bf16 1.2" "mobilenet_v2 bf16 1.2"; do
@@ -138,10 +148,8 @@ summary() {
     target "GPU idle inside a step, %" "$(echo "$traced $(ratio "$out/ours.$step" "$out/idle.$step")" |
       awk 'NF == 2 { idle = 100 - (100 - $1) * $2; print (idle > 0 ? idle : 0) }')" at_most 2
   fi
-  for decoder in cpu nvjpeg; do
-    number=$(ratio "$out/jpegs_$decoder" "$out/jpegs_tensors")
-    [ -z "$number" ] || target "JPEGs decoded by $decoder / tensors" "$number" at_least 0.97
-  done
+  number=$(ratio "$out/jpegs_decoded" "$out/jpegs_tensors")
+  [ -z "$number" ] || target "resnet_v1_50, bf16, from JPEGs / from tensors" "$number" at_least 0.97
   grep -ls '"cuda_graph":false' "$out"/*.json | while read -r file; do
     target "$(basename "$file" .json): steps as CUDA graphs" 0 at_least 1
   done

@@ -53,9 +53,10 @@ TEST(GraphCapture, RefusesStreamsThatAreNotJoined) {
 }
 
 // Imitates a training step: kernels write gradients, the reducer all-reduces buckets at the same
-// time, and a kernel uses the sums. The step number is read from memory, as in a captured step.
-TEST(GraphCapture, StepsOfSeveralRanksReplayTheirAllReduces) {
-  RunRanks(2, [](FullCommunicator& c) {
+// time, and a kernel uses the sums. The step number is read from memory, as in a captured step. The
+// numbers are small enough for bf16.
+void ReplaySteps(DType wire) {
+  const auto work = [](FullCommunicator& c) {
     EmulatedDevice device(c, 1024);
     const std::vector<Range> parameters{{0, 256}, {256, 512}, {768, 256}};
     collectives::Reducer reducer(c, device.values(), parameters,
@@ -67,7 +68,7 @@ TEST(GraphCapture, StepsOfSeveralRanksReplayTheirAllReduces) {
       for (int p = 0; p < 3; ++p) {
         device.Launch([&, p](std::span<float> v) {
           for (float& x : v.subspan(parameters[p].offset, parameters[p].count))
-            x = static_cast<float>(100 * number + p + c.rank());
+            x = static_cast<float>(number % 100 + p + c.rank());
         });
         reducer.MarkReady(p);
       }
@@ -87,11 +88,16 @@ TEST(GraphCapture, StepsOfSeveralRanksReplayTheirAllReduces) {
         c.Replay([&] { graph->Replay(); }, {.what = "captured work", .step = number});
       }
       device.stream()->Wait();
-      const auto base = static_cast<float>(200 * number);
+      const auto base = static_cast<float>(2 * (number % 100));
       ASSERT_THAT(used, ::testing::ElementsAre(base + 1, base + 3, base + 5)) << number;
     }
-  });
+  };
+  RunRanks(2, work, {.wire_dtype = wire});
 }
+
+TEST(GraphCapture, StepsOfSeveralRanksReplayTheirAllReduces) { ReplaySteps(DType::kF32); }
+
+TEST(GraphCapture, StepsOfSeveralRanksReplayAllReducesInBf16) { ReplaySteps(DType::kBF16); }
 
 // A thread that waits for an all-reduce checks its progress every second. While the work is
 // captured, it must not query events, since that would end the capture.
@@ -110,6 +116,17 @@ TEST(GraphCapture, SurvivesARankThatIsLate) {
     device.Launch([&](std::span<float> v) { last = v.back(); });
     device.stream()->Wait();
     EXPECT_EQ(last, 4) << "two all-reduces over two ranks";
+  });
+}
+
+// The host of rank 0 waits, as its device starts when that of rank 1 does.
+TEST(GraphCapture, WaitingForALateRankBeforeAReplayCounts) {
+  RunRanks(2, [](FullCommunicator& c) {
+    (void)c.TakeWaitStats();
+    if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    c.Replay([] {}, {.what = "captured work"});
+    const double waited = c.TakeWaitStats().waited_seconds;
+    EXPECT_NEAR(waited, c.rank() == 0 ? 0.3 : 0, 0.15);
   });
 }
 

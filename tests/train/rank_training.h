@@ -27,6 +27,7 @@ struct RankTraining {
   int64_t pixels = kSmallImage * kSmallImage;
   bool whole_bytes = false;  // see FormulaSource
   DType image_dtype = DType::kF32;
+  collectives::CommunicatorOptions communicator;
   bool run_ahead = false;  // launch a step before the previous one has ended, if that is possible
 };
 
@@ -41,7 +42,7 @@ inline double RateAt(int64_t step) { return 0.05 / static_cast<double>(1 + step 
 
 inline TrainingOutcome Train(const RankTraining& t) {
   TrainingOutcome outcome;
-  RunRanks(t.num_ranks, [&](FullCommunicator& c) {
+  const auto work = [&](FullCommunicator& c) {
     const auto backend = t.backend(1);
     train::StepOptions options = t.options;
     if (t.connect_devices) options.connect_devices = [&] { t.connect_devices(c, *backend); };
@@ -67,7 +68,8 @@ inline TrainingOutcome Train(const RankTraining& t) {
     }
     if (c.rank() == 0) outcome.weights = AllWeights(step.store());
     if (c.rank() == 0) outcome.replays = step.replays();
-  });
+  };
+  RunRanks(t.num_ranks, work, t.communicator);
   return outcome;
 }
 

@@ -5,6 +5,7 @@
 #include <cudnn.h>
 
 #include "src/backend/cuda/kernels/arena_math.h"
+#include "src/backend/cuda/runtime/clock.h"
 #include "src/backend/cuda/runtime/cuda.h"
 #include "src/backend/cuda/runtime/device_memory.h"
 #include "src/backend/cuda/runtime/download.h"
@@ -134,6 +135,11 @@ class CudaBackend : public Backend {
     Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
     return free > kReservedBytes ? free - kReservedBytes : 0;
   }
+  std::optional<MemoryUse> memory_use() const override {
+    size_t free = 0, all = 0;
+    Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+    return MemoryUse{.used_bytes = all - free, .total_bytes = all};
+  }
   const ArenaMath& arena_math() const override { return *arena_math_; }
   std::optional<GpuStream> gpu_stream() const override {
     GpuStream gpu{.stream = device_.stream};
@@ -143,6 +149,12 @@ class CudaBackend : public Backend {
 
   void BeginRun(const RunContext& context) const override {
     WriteRunContext(device_, DeviceRunContext(context));
+  }
+  void EndLap(DeviceStopwatch* watch, int part) const override {
+    cuda::EndLap(device_.stream, watch, part);
+  }
+  void WriteTime(void* stream, uint64_t* to) const override {
+    cuda::WriteTime(static_cast<cudaStream_t>(stream), to);
   }
   void Synchronize() const override {
     Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
@@ -166,5 +178,11 @@ extern "C" Backend* carole_make_cuda_backend(const CudaOptions& options) {
 }
 
 extern "C" int carole_count_gpus() { return cuda::DeviceCount(); }
+
+extern "C" void carole_gpu_bus_id(int device, std::string& bus_id) {
+  char text[64] = {};
+  cuda::Check(cudaDeviceGetPCIBusId(text, sizeof text, device), "cudaDeviceGetPCIBusId");
+  bus_id = text;
+}
 
 }  // namespace carole

@@ -17,17 +17,10 @@ find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
-  # The result runs on every GPU since Turing, and with CUDA 12 since Volta. GPUs of a generation share the code of its first
-  # GPU; the driver compiles the PTX for later generations. Setting CUDAARCHS in the environment, for instance to 90, makes
-  # development builds faster.
+  # Setting CUDAARCHS in the environment, for instance to 90, makes development builds faster.
   if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
-    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)
-    if(CUDAToolkit_VERSION VERSION_LESS 13)
-      list(PREPEND CMAKE_CUDA_ARCHITECTURES 70-real)
-    endif()
-    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
-      list(APPEND CMAKE_CUDA_ARCHITECTURES 120)
-    endif()
+    include(${CMAKE_CURRENT_LIST_DIR}/architectures.cmake)
+    carole_cuda_architectures(${CUDAToolkit_VERSION} CMAKE_CUDA_ARCHITECTURES)
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it

@@ -26,8 +26,13 @@
 //   kKernel      if requested; from the observer of the Executable
 //   kCollective  from the observer of collectives, on the communicator's thread
 //   kInput       what the reading threads spent during the step
+//   kDevice      what a device did, by its own clock (src/train/timing/device_timeline.cpp)
 // The ring keeps the newest events. With N ranks it holds 2^20 / N events, at least 2^12 and at
 // most 2^16, as the file holds the events of all ranks.
+//
+// Devices. The host launches a step before the last one has ended, mostly as a CUDA graph. So its
+// steps and phases show only what the host does. An observer of kernels would change that: the host
+// would launch each kernel and wait for it. It is used if kernels are to be recorded.
 //
 // Writing. Ranks broadcast their events one after the other; rank 0 appends them to FILE.part and
 // renames it in the end. So the memory is bounded by the events of one rank. All ranks call Write()
@@ -140,7 +145,10 @@ void Trace::OnTrainBegin(const train::RunState& /*state*/) {
   diagnostics_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
     recorder->AddCollective(r);
   });
-  step_.executable().AddObserver([this](const KernelRecord& r) { AddKernel(r); });
+  const bool is_device = step_.executable().backend().is_asynchronous();
+  if (is_device) step_.RecordDeviceSpans();
+  if (!is_device || options_.kernels)
+    step_.executable().AddObserver([this](const KernelRecord& r) { AddKernel(r); });
   train::SetPhaseObserver([this](RankPhase phase, int64_t) {
     // EnterPhase(kBackward) comes with the first final gradient. The trace uses the first kernel of
     // backward instead (AddKernel).
@@ -151,8 +159,7 @@ void Trace::OnTrainBegin(const train::RunState& /*state*/) {
 void Trace::OnStepBegin(int64_t step) {
   const Time now = Clock::now();
   EndStep(now);  // a step that was not applied is still open
-  const bool is_on =
-      !options_.is_range() || (step >= options_.first_step && step <= options_.last_step);
+  const bool is_on = options_.Includes(step);
   recorder_->step = step;
   recorder_->is_on = is_on;
   reached_range_ |= is_on;
@@ -220,12 +227,28 @@ void Trace::AddInputCounters(const io::InputCounters& now) {
   input_ = now;
 }
 
+void Trace::AddDeviceSpans(const std::vector<train::DeviceSpan>& spans, int64_t step) {
+  if (!options_.Includes(step)) return;
+  for (const train::DeviceSpan& span : spans) {
+    recorder_->ring.Add({.start = span.start,
+                         .end = span.end,
+                         .step = step,
+                         .kind = TraceKind::kDevice,
+                         .name = recorder_->ring.NameId(span.what),
+                         .bucket = span.bucket,
+                         .bytes = span.bytes,
+                         .stream = span.stream});
+  }
+}
+
 void Trace::OnStepEnd(const train::AppliedStep& step) {
+  const int64_t number = step.state.step - 1;  // the next step may have begun already
   if (recorder_->is_on) AddInputCounters(step.source.counters());
+  AddDeviceSpans(step.result.device_spans, number);
   EndStep(Clock::now());
   ++steps_done_;
   if (options_.is_range()) {
-    if (recorder_->step == options_.last_step) Write();
+    if (number == options_.last_step) Write();
   } else if (steps_done_ == next_write_) {
     next_write_ *= 2;
     Write();

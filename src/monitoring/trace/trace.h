@@ -21,6 +21,9 @@ struct TraceOptions {
   bool kernels = false;  // also record each kernel, with the scope of its node as name
 
   bool is_range() const { return last_step >= 0; }
+  bool Includes(int64_t step) const {
+    return !is_range() || (step >= first_step && step <= last_step);
+  }
 };
 
 // Parses the option trace_steps into `options`: "100" means the last 100 steps, "20:29" the steps
@@ -57,6 +60,7 @@ class Trace final : public train::TrainingCallback {
   void EndStep(Time now);
   void AddKernel(const KernelRecord& kernel);
   void AddInputCounters(const io::InputCounters& now);
+  void AddDeviceSpans(const std::vector<train::DeviceSpan>& spans, int64_t step);
   void RequireWritablePath() const;
   void Write();
 

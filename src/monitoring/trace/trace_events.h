@@ -14,7 +14,7 @@
 
 namespace carole::monitoring {
 
-enum class TraceKind : uint8_t { kStep, kPhase, kKernel, kCollective, kInput };
+enum class TraceKind : uint8_t { kStep, kPhase, kKernel, kCollective, kInput, kDevice };
 
 // One event. Trivially copyable, as ranks send events as bytes. `name`, `detail` and `algorithm`
 // are indexes into TraceEvents::names.
@@ -26,13 +26,14 @@ struct TraceEvent {
   TraceKind kind = TraceKind::kStep;
   uint16_t name = 0;
   uint16_t detail = 0;  // the operation of a kernel or of a collective
-  // Collectives only.
+  // Collectives only, except `bucket` and `bytes`, which reductions on a device have as well.
   collectives::Operation operation = collectives::Operation::kBarrier;
   uint16_t algorithm = 0;
   int32_t bucket = 0;
   uint64_t sequence = 0;  // number of the collective; the same on every rank
   uint64_t bytes = 0;
-  Time all_arrived;  // when the last rank had joined the collective
+  Time all_arrived;    // when the last rank had joined the collective
+  int32_t stream = 0;  // kDevice only: DeviceSpan::stream
   // kInput only: milliseconds that the reading threads spent in this step, all together, to read,
   // parse, decode and augment.
   std::array<float, 4> input_ms{};

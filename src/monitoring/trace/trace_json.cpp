@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "collectives/communicator.h"
@@ -9,7 +10,7 @@
 namespace carole::monitoring {
 namespace {
 
-enum Track { kSteps = 1, kCollectives = 2 };
+enum Track { kSteps = 1, kCollectives = 2, kDevice = 3 };  // streams of a device follow kDevice
 
 std::string Quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -31,10 +32,17 @@ std::string Span(TraceEvent::Time start, TraceEvent::Time end, TraceEvent::Time 
                      static_cast<double>(length) * 1e-3);
 }
 
-std::string Complete(const TraceRank& rank, Track track, std::string_view name,
+// Buckets are numbered. Other collectives have the name of their purpose, or of their operation.
+std::string NameOf(const TraceEvents& all, const TraceEvent& event) {
+  const std::string& name = all.names[event.name];
+  if (name == "gradients") return fmt::format("{} {}", name, event.bucket);
+  return name.empty() ? all.names[event.detail] : name;
+}
+
+std::string Complete(const TraceRank& rank, int track, std::string_view name,
                      std::string_view category, const std::string& span, const std::string& args) {
   return fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}",{},"args":{{{}}}}})",
-                     rank.rank, static_cast<int>(track), Quoted(name), category, span, args);
+                     rank.rank, track, Quoted(name), category, span, args);
 }
 
 }  // namespace
@@ -51,7 +59,7 @@ void TraceJson::Add(const std::string& event) {
   is_first_ = false;
 }
 
-void TraceJson::AddNames(const TraceRank& rank) {
+void TraceJson::AddNames(const TraceRank& rank, int num_streams) {
   const auto name = [&](const char* what, int track, const std::string& args) {
     Add(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank.rank, track,
                     what, args));
@@ -62,6 +70,26 @@ void TraceJson::AddNames(const TraceRank& rank) {
   name("thread_sort_index", kSteps, R"("sort_index":1)");
   name("thread_name", kCollectives, R"("name":"collectives")");
   name("thread_sort_index", kCollectives, R"("sort_index":2)");
+  for (int stream = 0; stream < num_streams; ++stream) {
+    const std::string what = stream == 0 ? "device" : fmt::format("device reductions {}", stream);
+    name("thread_name", kDevice + stream, R"("name":)" + Quoted(what));
+    name("thread_sort_index", kDevice + stream,
+         fmt::format(R"("sort_index":{})", kDevice + stream));
+  }
+}
+
+// The bandwidth is that of the reduction itself, without waiting for ranks, if all ranks come to it
+// at the same time.
+void TraceJson::AddDevice(const TraceRank& rank, const TraceEvents& all, const TraceEvent& event) {
+  const double bandwidth = BusBandwidth(collectives::Operation::kAllReduce, event.bytes,
+                                        Seconds(event.end - event.start), rank.size);
+  const std::string reduction =
+      event.stream == 0 ? ""
+                        : fmt::format(R"(,"bytes":{},"bucket":{},"bus_GB_per_s":{:.3f})",
+                                      event.bytes, event.bucket, bandwidth * 1e-9);
+  Add(Complete(rank, kDevice + event.stream, NameOf(all, event), "device",
+               Span(event.start, event.end, zero_, rank.clock_offset),
+               fmt::format(R"("step":{}{})", event.step, reduction)));
 }
 
 void TraceJson::AddCollective(const TraceRank& rank, const TraceEvents& all,
@@ -69,11 +97,10 @@ void TraceJson::AddCollective(const TraceRank& rank, const TraceEvents& all,
   const std::string& operation = all.names[event.detail];
   const double bandwidth =
       BusBandwidth(event.operation, event.bytes, Seconds(event.end - event.all_arrived), rank.size);
-  std::string name = all.names[event.name].empty() ? operation : all.names[event.name];
-  if (name == "gradients") name += fmt::format(" {}", event.bucket);
   const double offset = rank.clock_offset;
   Add(Complete(
-      rank, kCollectives, name, "collective", Span(event.start, event.end, zero_, offset),
+      rank, kCollectives, NameOf(all, event), "collective",
+      Span(event.start, event.end, zero_, offset),
       fmt::format(
           R"("operation":"{}","algorithm":"{}","bytes":{},"bucket":{},"step":{},"sequence":{},)"
           R"("waited_ms":{:.3f},"bus_GB_per_s":{:.3f})",
@@ -84,7 +111,11 @@ void TraceJson::AddCollective(const TraceRank& rank, const TraceEvents& all,
 }
 
 void TraceJson::AddRank(const TraceRank& rank, const TraceEvents& all) {
-  AddNames(rank);
+  int num_streams = 0;
+  for (const TraceEvent& event : all.events) {
+    if (event.kind == TraceKind::kDevice) num_streams = std::max(num_streams, event.stream + 1);
+  }
+  AddNames(rank, num_streams);
   for (const TraceEvent& event : all.events) {
     const std::string span = Span(event.start, event.end, zero_, rank.clock_offset);
     const std::string step = fmt::format(R"("step":{})", event.step);
@@ -102,6 +133,9 @@ void TraceJson::AddRank(const TraceRank& rank, const TraceEvents& all) {
         break;
       case TraceKind::kCollective:
         AddCollective(rank, all, event);
+        break;
+      case TraceKind::kDevice:
+        AddDevice(rank, all, event);
         break;
       case TraceKind::kInput:
         Add(fmt::format(R"({{"ph":"C","pid":{},"name":"input threads, ms per step",{},"args":)"

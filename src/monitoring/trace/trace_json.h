@@ -4,7 +4,8 @@
 //
 // Each rank is a process of the trace, with two threads. The thread "steps" shows steps, which
 // contain phases (input, forward, ...), which contain kernels. The thread "collectives" shows
-// collectives, which contain the wait for ranks that arrived later.
+// collectives, which contain the wait for ranks that arrived later. A device has a thread for
+// steps, which contain the wait for reductions, and one for each of its streams of reductions.
 #pragma once
 
 #include <iosfwd>
@@ -33,8 +34,9 @@ class TraceJson {
 
  private:
   void Add(const std::string& event);
-  void AddNames(const TraceRank& rank);
+  void AddNames(const TraceRank& rank, int num_streams);
   void AddCollective(const TraceRank& rank, const TraceEvents& all, const TraceEvent& event);
+  void AddDevice(const TraceRank& rank, const TraceEvents& all, const TraceEvent& event);
 
   std::ostream& out_;
   const TraceEvent::Time zero_;

@@ -197,6 +197,22 @@ void EpochLedger::Collect(int64_t step) {
   if (sum.visits() > 0) history_.current = sum;
 }
 
+EpochHistory EpochLedger::AfterPlanned(const io::Batch& batch) const {
+  if (!counts_records()) return history_;
+  EpochHistory history = history_;
+  EpochRecords epoch = before_;
+  if (history.current && history.current->visits() > before_.visits()) epoch = *history.current;
+  history.current.reset();
+  if (const int64_t missing = epoch.records - epoch.visits(); missing > 0) {
+    epoch.planned += missing;
+    epoch.counts = {.skipped = batch.all_skipped, .hash = all_records_.hash};
+    epoch.counts.seen = epoch.records - epoch.counts.num_skipped();
+  }
+  epoch.is_complete = true;
+  history.Add(epoch);
+  return history;
+}
+
 // Checks and logs the counts of the epoch whose last batch has ended.
 void EpochLedger::EndEpoch(int64_t epoch) {
   EpochRecords all = Sum(0);

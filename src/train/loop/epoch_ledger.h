@@ -69,6 +69,11 @@ class EpochLedger {
   // the source does not count.
   void Collect(int64_t step);
 
+  // Returns the ledger for a run that is lost right after the step of `batch`, the last one of its
+  // epoch. Visits that no rank has reported by Collect() are counted as planned. Does not
+  // communicate.
+  EpochHistory AfterPlanned(const io::Batch& batch) const;
+
   // The ledger as of the last call of Collect(), or of the end of the last epoch if that is later.
   // The same on all ranks.
   const EpochHistory& history() const { return history_; }

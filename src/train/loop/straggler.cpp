@@ -78,7 +78,7 @@ Straggler FindStraggler(std::span<const RankTimes> times) {
 
 bool StragglerDetector::AddStep(RankTimes times, int64_t step) {
   if (communicator_.size() == 1) return false;
-  for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute})
+  for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute, &RankTimes::waited})
     sum_.*field += times.*field;
   if (++num_steps_ < kSteps) return false;
   AddWaitStats();

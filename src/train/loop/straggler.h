@@ -23,8 +23,10 @@ struct RankTimes {
   double step = 0;
   double input = 0;    // waiting for batches and copying them to the backend
   double compute = 0;  // forward, backward, optimizer
-  double waited = 0;   // in reductions, for ranks that arrived later
-  double link = 0;     // what the reductions would take at the speed of this rank's network link
+  // In reductions, for ranks that arrived later. The waiting of a device includes the reductions
+  // themselves, which take equally long on all ranks.
+  double waited = 0;
+  double link = 0;  // what the reductions would take at the speed of this rank's network link
 };
 
 // Returns the slowest rank if it costs the others more than 5 % of a step, and more than 1 ms.
@@ -44,8 +46,9 @@ class StragglerDetector {
     diagnostics.TakeWaitStats();
   }
 
-  // Adds the times of one step. `times.waited` and `times.link` are filled in here. Every 50th call
-  // is collective, and rank 0 logs stragglers (StragglerLog). Returns true if it logged a line.
+  // Adds the times of one step. `times.waited` is that of a device; the waiting of the host is
+  // added here, and `times.link` is filled in. Every 50th call is collective, and rank 0 logs
+  // stragglers (StragglerLog). Returns true if it logged a line.
   bool AddStep(RankTimes times, int64_t step);
 
   // Returns StragglerLog::Summary() on rank 0, "" on other ranks.

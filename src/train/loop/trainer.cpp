@@ -59,6 +59,7 @@
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/core/text/parse_number.h"
+#include "src/train/loop/device_memory.h"
 #include "src/train/step/phase.h"
 #include "src/train/survival/claims.h"
 
@@ -146,12 +147,17 @@ void Trainer::ShareState() {
   uint64_t run_id = communicator_.rank() == 0 ? MakeRunId() : 0;
   communicator_.Broadcast(std::as_writable_bytes(std::span(&run_id, 1)), 0, {.what = "run"});
   if (is_writer()) SurvivorsFolder(options_.train_dir, run_id).Create();
+  const bool is_first_of_host = communicator_.local_rank() == 0;
+  if (!options_.work_dir.empty() && is_first_of_host)
+    TidyFallbackFolder(options_.work_dir, options_.train_dir, state_.step);
   step_.ShareState({.train_dir = options_.train_dir,
+                    .work_dir = options_.work_dir,
                     .run_id = run_id,
                     .rank = communicator_.rank(),
                     .size = communicator_.size(),
                     .keep_checkpoints = options_.keep_checkpoints,
-                    .attributes = Attributes(),
+                    .attributes = options_.attributes,
+                    .changing_attribute = kLedger,
                     .keras = options_.keras},
                    state_);
 }
@@ -163,7 +169,8 @@ void Trainer::RestoreOrInitialize() {
   if (is_writer() && !is_ours)
     latest = ReadLatestForeign(options_.train_dir, state_.seed, step_.store());
   if (latest) {
-    RequireSameClasses(latest->checkpoint.attributes, options_.attributes, latest->path);
+    RequireSameClasses(MetadataReader::kTraining, latest->checkpoint.attributes,
+                       options_.attributes, latest->path);
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     ResumeFrom(latest->checkpoint.attributes);
@@ -252,6 +259,7 @@ ExitCode Trainer::Finish() {
   const bool is_done = finished() && !evaluation_pending_;
   if (const std::string summary = ReportStragglers(); !summary.empty())
     LogInfo("straggler", "{}", summary);
+  if (state_.step > first_step_) ReportDeviceMemory();
   if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
@@ -384,6 +392,7 @@ void Trainer::BeginStep() {
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
   ledger_.BeginBatch(batch, step);
+  if (batch.next_epoch != batch.epoch) KeepLedger(ledger_.AfterPlanned(batch), batch.next_epoch);
   step_.AnnounceProgress(After(batch));
   step_.Begin(
       batch, {.step = step,
@@ -437,14 +446,26 @@ StepResult Trainer::EndStep() {
     ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
   if (stragglers_.AddStep({.step = seconds * 1e3,
                            .input = result.input_ms,
-                           .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
+                           .compute = result.compute_ms,
+                           .waited = result.device_wait_ms},
                           state_.step))
     ReportStragglers();
   LogStep(result, seconds);
+  constexpr int64_t kStepsBeforeMemory = 5;
+  if (state_.step == first_step_ + kStepsBeforeMemory) ReportDeviceMemory();
   for (TrainingCallback* callback : options_.callbacks)
     callback->OnStepEnd(
         {state_, result, *source_, last_rate_, seconds, saves_.Unsaved(state_.step)});
   return result;
+}
+
+// By now, a step has been captured, and libraries have loaded all their kernels. Collective.
+void Trainer::ReportDeviceMemory() {
+  if (std::exchange(memory_is_reported_, true)) return;
+  const std::string text = DescribeDeviceMemory(GatherDeviceMemory(communicator_, step_));
+  if (text.empty()) return;
+  LogInfo("memory", "in use on devices: {}", text);
+  for (TrainingCallback* callback : options_.callbacks) callback->OnDeviceMemory(text);
 }
 
 // Tells the callbacks which ranks have delayed the others. Returns "" if there are none.
@@ -477,7 +498,9 @@ void Trainer::ThrowDiverged(const std::string& what) const {
   throw ConfigError(fmt::format(
       "[train] after step {}: not finite: {}; the run has diverged: try a {} below {:g}{}",
       state_.step, what, Option("learning_rate"), last_rate_,
-      options_.train_dir.empty() ? "" : "; the last checkpoint is intact"));
+      options_.train_dir.empty() ? ""
+      : saved_step_ < 0          ? "; there is no checkpoint yet"
+                                 : "; the last checkpoint is intact"));
 }
 
 // Weights that differ between ranks, or that are not finite, never get into a checkpoint.
@@ -519,8 +542,14 @@ void Trainer::ShareSaveCosts() {
   communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 
-void Trainer::ReportLedger() const {
+// Keeps the ledger for a checkpoint by a guardian at a progress in this epoch.
+void Trainer::KeepLedger(const EpochHistory& history, int64_t epoch) {
+  if (options_.keeps_survivors && !history.empty()) step_.KeepText(history.ToJson(), epoch);
+}
+
+void Trainer::ReportLedger() {
   if (ledger_.history().empty()) return;
+  KeepLedger(ledger_.history(), state_.epoch);
   for (TrainingCallback* callback : options_.callbacks) callback->OnLedger(ledger_.history());
 }
 

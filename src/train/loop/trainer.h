@@ -46,6 +46,7 @@ struct TrainerOptions {
   int keep_checkpoints = 5;
   int64_t max_bad_records = 0;   // per epoch, over all ranks
   bool keeps_survivors = false;  // ShareState() is called on the step; needs StepOptions::survivors
+  std::string work_dir;          // for survivors if train_dir cannot be written; "": none
   bool low_memory = false;       // checkpoints are written without a copy; training waits for them
   OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;                     // of a new run; a resumed run keeps its own
@@ -129,11 +130,13 @@ class Trainer {
   void SaveBest(double accuracy);
   void Write(io::CheckpointWriter& writer, const RunMetadata& attributes);
   std::string ReportStragglers();
+  void ReportDeviceMemory();
   void HandleSkippedStep(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
   void ShareSaveCosts();
-  void ReportLedger() const;
+  void KeepLedger(const EpochHistory& history, int64_t epoch);
+  void ReportLedger();
   void LogStep(const StepResult& result, double seconds);
 
   TrainStep& step_;
@@ -156,6 +159,7 @@ class Trainer {
   RunState state_;
   float last_rate_ = 0;  // learning rate of the last step
   int64_t saved_step_ = -1;
+  bool memory_is_reported_ = false;  // of the devices
   int64_t first_step_ = 0;           // the step at which this call of Run() started
   bool evaluation_pending_ = false;  // the weights of this step are still to be evaluated
   int skipped_in_a_row_ = 0;

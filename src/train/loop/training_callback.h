@@ -52,6 +52,9 @@ class TrainingCallback {
   // A rank delays the others noticeably. `summary` says which ranks have done so, and by how much;
   // it replaces that of the last call. Called on rank 0 only, rarely.
   virtual void OnStragglers(const std::string& /*summary*/) {}
+  // The memory that is in use on the devices of all ranks, once steps have all that they need.
+  // Called at most once.
+  virtual void OnDeviceMemory(const std::string& /*summary*/) {}
   // The last call, unless the run fails. `finished` is true if max_number_of_steps are done and
   // every evaluation that is due has been made.
   virtual void OnTrainEnd(const RunState& /*state*/, bool /*finished*/) {}

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "src/backend/ops/batch_norm.h"
+#include "src/backend/ops/folded_batch_norm.h"
 #include "src/core/error.h"
 
 namespace carole::train {
@@ -18,8 +19,11 @@ constexpr double kLargestShare = 0.05;  // of the start, which does not matter y
 double StatisticsDecay(const Graph& graph) {
   double largest = 0;
   for (const Node& node : graph.nodes()) {
-    if (!node.dead && node.kind == op::kBatchNorm)
-      largest = std::max(largest, node.attributes.as<BatchNormAttributes>().decay);
+    if (node.dead) continue;
+    if (const auto* norm = node.attributes.get_if<BatchNormAttributes>())
+      largest = std::max(largest, norm->decay);
+    if (const auto* folded = node.attributes.get_if<FoldedBatchNormAttributes>())
+      largest = std::max(largest, folded->decay);
   }
   return largest;
 }

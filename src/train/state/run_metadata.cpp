@@ -23,22 +23,38 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-void CompareClasses(const std::string& before, const std::string& now) {
-  std::vector<std::string> known = Lines(before), given = Lines(now);
-  const auto [old_name, new_name] = std::ranges::mismatch(known, given);
-  if (old_name == known.end() || new_name == given.end()) return;
-  const std::string what =
-      fmt::format("class {} was {} when the checkpoint was written and is {} now",
-                  old_name - known.begin(), *old_name, *new_name);
+std::string_view TagOf(MetadataReader reader) {
+  return reader == MetadataReader::kTraining ? "train" : "eval";
+}
+
+// Returns what to do if the data has other classes than the checkpoint.
+std::string AdviceForOtherClasses(MetadataReader reader) {
+  if (reader == MetadataReader::kEvaluation)
+    return "evaluate data of the classes that it was trained on";
+  return fmt::format("choose another {}, or fine-tune into one with {}", Option("train_dir"),
+                     Option("checkpoint_path"));
+}
+
+void CompareClasses(MetadataReader reader, const std::string& before, const std::string& now) {
+  constexpr size_t kMaxNames = 3;
+  std::vector<std::string> known = Lines(before), given = Lines(now), renamed;
+  for (size_t i = 0; i < std::min(known.size(), given.size()); ++i) {
+    if (known[i] == given[i]) continue;
+    const char* when = renamed.empty() ? " when the checkpoint was written" : "";
+    renamed.push_back(fmt::format("class {} was {}{} and is {} now", i, known[i], when, given[i]));
+  }
+  if (renamed.empty()) return;
+  const size_t count = known.size();
   std::ranges::sort(known);
   std::ranges::sort(given);
   if (known == given) {
     throw ConfigError(
-        fmt::format("[train] class names: {}: got the same names in another order, so labels would "
+        fmt::format("[{}] class names: {}: got the same names in another order, so labels would "
                     "mean other classes; use the data that training started with",
-                    what));
+                    TagOf(reader), renamed.front()));
   }
-  LogWarning("train", "class names: {}", what);
+  LogWarning(TagOf(reader), "class names: {} of {} differ: {}; if these are other classes, {}",
+             renamed.size(), count, JoinFirst(renamed, kMaxNames), AdviceForOtherClasses(reader));
 }
 
 // Returns the names that `all` has in addition to those of `known`.
@@ -56,23 +72,24 @@ constexpr char kResumeFormat[] = "{0}: the run used {1} so far and now continues
 constexpr char kEvaluationFormat[] =
     "{0}: the checkpoint was trained with {1}, this evaluation uses {2}";
 
-void LogDifference(LogLevel level, const char* format, const RunMetadata& before,
+void LogDifference(LogLevel level, MetadataReader reader, const RunMetadata& before,
                    const RunMetadata& now, const char* name, std::string_view what,
                    std::string_view effect = "") {
   if (!MetadataDiffers(before, now, name)) return;
-  LogLine(level, "train",
+  const char* format = reader == MetadataReader::kTraining ? kResumeFormat : kEvaluationFormat;
+  LogLine(level, TagOf(reader),
           fmt::format(fmt::runtime(format), what, before.at(name), now.at(name), effect));
 }
 
 // Compares the attributes that define the meaning of labels and pixels.
-void CompareData(const char* format, const RunMetadata& before, const RunMetadata& now) {
+void CompareData(MetadataReader reader, const RunMetadata& before, const RunMetadata& now) {
   for (const auto& [name, what] : {std::pair{kDataset, Option("dataset_name")},
                                    {kPreprocessing, Option("preprocessing_name")},
                                    {kImageSize, std::string("image size")},
                                    {kLabelsOffset, Option("labels_offset")}})
-    LogDifference(LogLevel::kWarning, format, before, now, name, what);
+    LogDifference(LogLevel::kWarning, reader, before, now, name, what);
   if (MetadataDiffers(before, now, kClassNames))
-    CompareClasses(before.at(kClassNames), now.at(kClassNames));
+    CompareClasses(reader, before.at(kClassNames), now.at(kClassNames));
 }
 
 }  // namespace
@@ -84,26 +101,27 @@ bool MetadataDiffers(const RunMetadata& before, const RunMetadata& now, const ch
 }
 
 void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now) {
+  constexpr MetadataReader kReader = MetadataReader::kTraining;
   // Precision: weights and slots are fp32 in any case. Batch size: earlier steps count as if they
   // had had the new size.
-  LogDifference(LogLevel::kInfo, kResumeFormat, before, now, kPrecision, "precision");
+  LogDifference(LogLevel::kInfo, kReader, before, now, kPrecision, "precision");
   LogDifference(
-      LogLevel::kInfo, kResumeFormat, before, now, kGlobalBatch, "global batch size",
+      LogLevel::kInfo, kReader, before, now, kGlobalBatch, "global batch size",
       fmt::format(" samples; options in epochs (learning rate schedule, {}, {}) count all steps, "
                   "earlier ones too, with the new size",
                   Option("train_epochs"), Option("epochs_per_eval")));
-  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kOptimizer, Option("optimizer"));
-  LogDifference(LogLevel::kInfo, kResumeFormat, before, now, kRecordOrder, "records",
+  LogDifference(LogLevel::kWarning, kReader, before, now, kOptimizer, Option("optimizer"));
+  LogDifference(LogLevel::kInfo, kReader, before, now, kRecordOrder, "records",
                 "; a new epoch begins");
-  LogDifference(LogLevel::kWarning, kResumeFormat, before, now, kSplit,
-                Option("dataset_split_name"), "; a new epoch begins");
+  LogDifference(LogLevel::kWarning, kReader, before, now, kSplit, Option("dataset_split_name"),
+                "; a new epoch begins");
   for (const auto& [name, what] : {std::pair{kThreads, "threads"}, {kProcessor, "CPU"}})
-    LogDifference(LogLevel::kWarning, kResumeFormat, before, now, name, what,
+    LogDifference(LogLevel::kWarning, kReader, before, now, name, what,
                   "; " + Option("reproducible") + " gives different bits");
-  CompareData(kResumeFormat, before, now);
+  CompareData(kReader, before, now);
 }
 
-void RequireSameClasses(const RunMetadata& before, const RunMetadata& now,
+void RequireSameClasses(MetadataReader reader, const RunMetadata& before, const RunMetadata& now,
                         const std::string& path) {
   constexpr size_t kMaxNames = 8;
   if (MetadataDiffers(before, now, kNet) || !MetadataDiffers(before, now, kNumClasses) ||
@@ -117,13 +135,15 @@ void RequireSameClasses(const RunMetadata& before, const RunMetadata& now,
     if (!names.empty()) difference += fmt::format("; {}: {}", what, JoinFirst(names, kMaxNames));
   }
   throw DataError(fmt::format(
-      "[train] {}: was trained on other classes: got {} classes in the data, want {}{}; use the "
-      "data that it was trained on, or train in another {}",
-      path, now.at(kNumClasses), before.at(kNumClasses), difference, Option("train_dir")));
+      "[{}] {}: was trained on other classes: got {} classes in the data, want {}{}; {}",
+      TagOf(reader), path, now.at(kNumClasses), before.at(kNumClasses), difference,
+      reader == MetadataReader::kTraining
+          ? "use the data that it was trained on, or train in another " + Option("train_dir")
+          : AdviceForOtherClasses(reader)));
 }
 
 void CompareEvaluationMetadata(const RunMetadata& run, const RunMetadata& evaluation) {
-  CompareData(kEvaluationFormat, run, evaluation);
+  CompareData(MetadataReader::kEvaluation, run, evaluation);
 }
 
 }  // namespace carole::train

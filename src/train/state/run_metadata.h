@@ -36,6 +36,10 @@ inline constexpr char kProcessor[] = "processor";       // CPU model, of a repro
 
 using RunMetadata = std::map<std::string, std::string>;  // attribute name -> value
 
+// The program that compares a checkpoint's metadata with its own decides tag and advice of
+// messages.
+enum class MetadataReader { kTraining, kEvaluation };
+
 // Compares the metadata of a checkpoint (`before`) with that of the run that resumes from it
 // (`now`), and logs each difference. It is a warning if the weights may then have another meaning.
 // Throws ConfigError if the class names are the same but in another order.
@@ -47,7 +51,8 @@ void CompareEvaluationMetadata(const RunMetadata& run, const RunMetadata& evalua
 
 // Throws DataError, which names the classes that differ, if a checkpoint of the same net was
 // trained with another number of classes. `path` is that of the checkpoint.
-void RequireSameClasses(const RunMetadata& before, const RunMetadata& now, const std::string& path);
+void RequireSameClasses(MetadataReader reader, const RunMetadata& before, const RunMetadata& now,
+                        const std::string& path);
 
 // Sets `value` from the attribute `name` if the user did not set it (it is an empty text or 0) and
 // the attribute exists.

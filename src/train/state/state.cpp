@@ -13,6 +13,7 @@
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
+#include "src/train/state/quantization_state.h"
 #include "src/train/state/run_metadata.h"
 
 namespace carole::train {
@@ -130,6 +131,7 @@ void RestoreShadows(Named& slots, const std::string& path, const ReplicaView& re
   }
   for (int v = 0; v < NumVariables(replica.store); ++v) {
     const VariableSlice& p = variables[v];
+    if (!p.model_variable) continue;
     const std::span<const float> values =
         TakeSlot(slots, path, p.name + kMovingAverageSuffix, p.tf_shape);
     replica.store.WriteTo(ShadowArena(*replica.moving_averages, p), v, values);
@@ -145,12 +147,35 @@ void RestoreLossScale(const Named& slots, LossScale& loss_scale) {
   }
 }
 
+// A net that is quantized now must have been quantized so far. One that is not quantized any more
+// needs no ranges.
+void CheckQuantization(const Named& found, const std::string& path, const VariableStore& store) {
+  for (const VariableSlice& p : store.variables()) {
+    if (p.model_variable || found.contains(p.name)) continue;
+    const bool has_ranges = std::ranges::any_of(
+        found, [](const auto& variable) { return IsQuantizationState(variable.first); });
+    throw DataError(fmt::format(
+        "[train] {}: {} is missing: {}", path, p.name,
+        has_ranges ? "the run had another " + Option("quantize_delay") +
+                         "; resume it with the one that it had"
+                   : "the run was not quantized; to quantize it now, start a new " +
+                         Option("train_dir") + " with " + Option("checkpoint_path", path)));
+  }
+  const auto dropped = std::ranges::count_if(found, [&](const auto& variable) {
+    return IsQuantizationState(variable.first) && store.Find(variable.first) < 0;
+  });
+  if (dropped > 0)
+    LogWarning("train", "{}: {} variables of quantization are dropped, as {} does not use them now",
+               path, dropped, Option("quantize_delay"));
+}
+
 // `path` is for error messages. Throws DataError that names the variables that do not fit; the
 // store may then be partly overwritten.
 void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
                       VariableStore& store) {
-  io::CheckCompatible(checkpoint, SpecsOf(store), path);
   const Named variables = ByName(checkpoint.variables);
+  CheckQuantization(variables, path, store);
+  io::CheckCompatible(checkpoint, SpecsOf(store), path, IsQuantizationState);
   for (int v = 0; v < NumVariables(store); ++v)
     store.Write(v, variables.at(store.variables()[v].name)->data);
 }
@@ -216,9 +241,11 @@ io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s)
       add(snapshot.slots, v, "/" + optimizer.slots()[s].name, optimizer.slot(static_cast<int>(s)));
   }
-  for (int v = 0; moving_averages != nullptr && v < NumVariables(store); ++v)
+  for (int v = 0; moving_averages != nullptr && v < NumVariables(store); ++v) {
+    if (!store.variables()[v].model_variable) continue;
     add(snapshot.slots, v, kMovingAverageSuffix,
         ShadowArena(*moving_averages, store.variables()[v]));
+  }
   const auto add_scalars = [&](const std::vector<optim::OptimizerScalar>& scalars) {
     for (const auto& [name, value] : scalars)
       snapshot.slots.push_back({.name = name, .shape = {}, .data = {static_cast<float>(value)}});

@@ -14,6 +14,7 @@
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
 #include "src/core/text/lower_case.h"
+#include "src/train/state/quantization_state.h"
 #include "src/train/state/run_metadata.h"
 #include "src/train/state/state.h"
 
@@ -79,11 +80,11 @@ constexpr size_t kMaxNamesInLog = 12;
 
 // Throws MisfitError if a variable is missing (unless that is allowed) or has another shape. What
 // is special about the file is a better hint than the general one.
-void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::string& path,
-                const std::string& hint) {
+void RequireAll(std::string_view tag, const WarmStartReport& report, bool ignore_missing,
+                const std::string& path, const std::string& hint) {
   const bool lacks = !ignore_missing && !report.missing.empty();
   if (!lacks && report.shape_mismatch.empty()) return;
-  std::string text = fmt::format("[train] {}: variables do not fit the net:", path);
+  std::string text = fmt::format("[{}] {}: variables do not fit the net:", tag, path);
   if (lacks) text += fmt::format(" missing {};", JoinFirst(report.missing, kMaxNamesInError));
   const bool fits_nowhere = report.restored.empty() && report.shape_mismatch.empty();
   if (lacks && fits_nowhere && !report.first_in_file.empty())
@@ -95,11 +96,11 @@ void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::s
 }
 
 // Without this check, the first step would fail and blame the learning rate.
-void RequireFinite(const std::vector<float>& values, const std::string& name,
+void RequireFinite(std::string_view tag, const std::vector<float>& values, const std::string& name,
                    const std::string& path) {
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return;
   throw DataError(fmt::format(
-      "[train] {}: {}: got infinite or NaN values, want finite ones; use an earlier checkpoint",
+      "[{}] {}: {}: got infinite or NaN values, want finite ones; use an earlier checkpoint", tag,
       path, name));
 }
 
@@ -115,19 +116,32 @@ std::string DescribeOtherNet(const WarmStartReport& report, const io::WeightsSou
                      Option("model_name", net->second));
 }
 
-WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& options,
+// Which variables of a net are read.
+enum class Wanted { kModelVariables, kAll };
+
+// Returns the tag of messages: a training starts with the model variables of another run, and
+// evaluation and prediction read all variables.
+std::string_view TagOf(Wanted which) {
+  return which == Wanted::kModelVariables ? "train" : "weights";
+}
+
+WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& options, Wanted which,
                      const std::string& suffix, VariableStore& store) {
   std::vector<io::VariableSpec> wanted;
-  for (const VariableSlice& p : store.variables()) wanted.push_back({p.name, p.tf_shape});
+  for (const VariableSlice& p : store.variables()) {
+    if (which == Wanted::kAll || p.model_variable) wanted.push_back({p.name, p.tf_shape});
+  }
   const io::MappedWeights reader(file, wanted);
-  for (const std::string& line : reader.report()) LogInfo("train", "{}: {}", file.path(), line);
+  for (const std::string& line : reader.report())
+    LogInfo(TagOf(which), "{}: {}", file.path(), line);
   WarmStartReport report{.misfit_hint = reader.misfit_hint()};
   if (!file.names().empty()) report.first_in_file = file.names().front();
   FindOtherClasses(reader, options, store, report);
   std::vector<float> values;
   for (int v = 0; v < static_cast<int>(store.variables().size()); ++v) {
     const VariableSlice& p = store.variables()[v];
-    const std::string name = p.name + suffix;
+    if (which == Wanted::kModelVariables && !p.model_variable) continue;
+    const std::string name = p.model_variable ? p.name + suffix : p.name;  // others have no average
     if (BeginsWithOneOf(p.name, options.exclude_scopes)) {
       report.excluded.push_back(p.name);
     } else if (std::ranges::count(report.other_classes, p.name) > 0) {
@@ -140,7 +154,7 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
     } else {
       values.resize(static_cast<size_t>(p.tf_shape.size()));
       reader.Read(name, values);
-      RequireFinite(values, name, file.path());
+      RequireFinite(TagOf(which), values, name, file.path());
       store.Write(v, values);
       report.restored.push_back(p.name);
     }
@@ -159,7 +173,7 @@ WarmStartReport Read(const io::WeightsSource& file, const WarmStartOptions& opti
 
 WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOptions& options,
                           VariableStore& store) {
-  WarmStartReport report = Read(reader, options, "", store);
+  WarmStartReport report = Read(reader, options, Wanted::kModelVariables, "", store);
   const std::string exclude = Option("checkpoint_exclude_scopes");
   std::string hint = report.unused_scopes.empty()
                          ? "exclude them with " + exclude
@@ -167,8 +181,10 @@ WarmStartReport WarmStart(const io::WeightsSource& reader, const WarmStartOption
                                        JoinFirst(report.unused_scopes, kMaxNamesInError));
   if (!report.missing.empty() && !options.ignore_missing)
     hint += ", or allow missing ones with " + Option("ignore_missing_vars");
-  RequireAll(report, options.ignore_missing, reader.path(), hint);
-  if (report.excluded.size() == store.variables().size())
+  RequireAll(TagOf(Wanted::kModelVariables), report, options.ignore_missing, reader.path(), hint);
+  const auto model_variables =
+      std::ranges::count(store.variables(), true, &VariableSlice::model_variable);
+  if (std::ssize(report.excluded) == model_variables)
     throw UsageError(
         fmt::format("[train] {}: excludes all variables of the net, such as {}; "
                     "exclude fewer, or leave {} out",
@@ -211,8 +227,14 @@ void LogWarmStartReport(const WarmStartReport& report, const std::string& path) 
 
 void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableStore& store) {
   const bool takes_averages = kind == WeightsKind::kMovingAverages;
+  WarmStartReport report =
+      Read(reader, {}, Wanted::kAll, takes_averages ? kMovingAverageSuffix : "", store);
+  if (!report.missing.empty() && std::ranges::all_of(report.missing, IsQuantizationState)) {
+    report.misfit_hint = "it has no ranges of quantization; leave " + Option("quantize") +
+                         " out, or use a checkpoint of a run with " + Option("quantize_delay");
+  }
   RequireAll(
-      Read(reader, {}, takes_averages ? kMovingAverageSuffix : "", store), false, reader.path(),
+      TagOf(Wanted::kAll), report, false, reader.path(),
       takes_averages
           ? "the file has no moving averages of this net; omit " + Option("moving_average_decay")
           : fmt::format("check {}, {}, {}, {} and the image size", Option("model_name"),

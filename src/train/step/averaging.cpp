@@ -44,7 +44,10 @@ void AverageRunningStatisticsAs(collectives::Communicator& communicator, const R
     AverageBytes<T>(communicator, replica, {replica.store.statistics_base() + begin, bytes},
                     "mean of statistics", step);
     if (replica.moving_averages == nullptr) continue;
-    AverageBytes<T>(communicator, replica, replica.moving_averages->shadow(1).subspan(begin, bytes),
+    const std::span<std::byte> shadows = replica.moving_averages->shadow(1);
+    const size_t first = std::min(begin, shadows.size());
+    AverageBytes<T>(communicator, replica,
+                    shadows.subspan(first, std::min(bytes, shadows.size() - first)),
                     "mean of moving averages", step);
   }
 }

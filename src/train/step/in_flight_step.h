@@ -10,6 +10,7 @@
 #include "src/optim/optimizer.h"
 #include "src/train/state/loss_scale.h"
 #include "src/train/step/step_losses.h"
+#include "src/train/timing/device_timeline.h"
 
 namespace carole::train {
 
@@ -28,7 +29,7 @@ struct StepResult {
   io::Batch batch;                 // its memory is valid as long as its BatchSource says
   std::span<const double> losses;  // means over all ranks' samples, in the order of
                                    // graph().losses(); valid until the next Begin()
-  double data_loss = 0;            // sum of `losses`
+  double data_loss = 0;            // sum of `losses` without regularization
   double accuracy = 0;             // correct predictions divided by samples, over all ranks
   double regularization_loss = 0;  // of the weights before the update, frozen ones included
   double total_loss = 0;           // data_loss + regularization_loss
@@ -45,6 +46,11 @@ struct StepResult {
   double backward_ms = 0;
   double optimizer_ms = 0;
   double exposed_communication_ms = 0;  // waiting for reductions after backward
+  double compute_ms = 0;  // forward, backward and optimizer, without waiting for other ranks
+  // Waiting for other ranks and for reductions, if a device waits; otherwise 0: WaitStats has the
+  // waiting of the host.
+  double device_wait_ms = 0;
+  std::vector<DeviceSpan> device_spans;  // empty without TrainStep::RecordDeviceSpans()
 };
 
 // A step that was launched and has not ended. Private to this room.
@@ -53,12 +59,15 @@ struct InFlightStep {
   StepInput input;
   StepResult result;
   std::unique_ptr<StepLosses> losses;
-  std::unique_ptr<Download> update_sums;  // UpdateSums
+  std::unique_ptr<Download> update_sums;   // UpdateSums
+  std::unique_ptr<Download> device_times;  // of DeviceTimes; null if the host waits for reductions
+  std::unique_ptr<Download> timeline;      // of DeviceTimeline; null if nothing is recorded
   // The state before the step, to restore if it is not applied. The current state counts the step
   // as applied until it ends.
   std::vector<optim::OptimizerScalar> scalars;
   LossScale loss_scale;
   double launch_ms = 0;
+  uint64_t profiler_range = 0;  // from its launch to its end
 };
 
 }  // namespace carole::train

@@ -22,12 +22,15 @@
 namespace carole::train {
 namespace {
 
-// Returns the segments of the trainable variables in the weights arena that are or are not
-// regularized, in ascending order.
-std::vector<Segment> SegmentsOf(const VariableStore& store, bool regularized) {
+// Returns the segments of the trainable variables in the weights arena that the optimizer
+// regularizes or does not regularize, in ascending order. A loss of the graph does it for some, but
+// optimizers that decay the weights themselves do it for all.
+std::vector<Segment> SegmentsOf(const VariableStore& store, bool regularized,
+                                double loss_weight_decay) {
   std::vector<Segment> segments;
   for (const VariableSlice& p : store.variables()) {
-    if (p.trainable && p.l2_regularized == regularized)
+    const bool in_graph = p.l2_in_graph && loss_weight_decay != 0;
+    if (p.trainable && (p.l2_regularized && !in_graph) == regularized)
       segments.push_back({p.offset, p.offset + p.count});
   }
   std::sort(segments.begin(), segments.end(),
@@ -38,7 +41,7 @@ std::vector<Segment> SegmentsOf(const VariableStore& store, bool regularized) {
 }  // namespace
 
 Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
-                 collectives::Communicator& communicator, const StepOptions& options)
+                 collectives::FullCommunicator& communicator, const StepOptions& options)
     : graph(std::move(net)),
       frozen(FreezeOutside(*graph, options.trainable_scopes)),
       loss_scale(options.loss_scale),
@@ -66,14 +69,17 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
   });
 }
 
-// Gradients that ranks reduce on the host are in the communicator's shared memory.
-void Replica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
+// Gradients are in memory of the communicator where it reduces them, so that it needs no copies.
+// Those that are copied from a device to the host are in the device's own memory.
+void Replica::MakeStore(const Backend& backend, collectives::FullCommunicator& communicator,
                         const StepOptions& options) {
   RequireMemory(backend, *graph, executable->plan().statistics.arena_bytes, options);
   VariableStore::Allocate allocate_gradients;
-  if (!backend.has_own_memory()) {
+  const bool is_device = backend.has_own_memory();
+  if (!is_device || (communicator.size() > 1 && !options.NeedsHostReduction())) {
     allocate_gradients = [&](size_t bytes) {
-      gradients = communicator.AllocateArena(bytes);
+      gradients =
+          is_device ? communicator.AllocateDeviceArena(bytes) : communicator.AllocateArena(bytes);
       return gradients->data();
     };
   }
@@ -109,8 +115,8 @@ void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) 
                                 .weights = store->weights_base(),
                                 .gradients = store->gradients_base(),
                                 .count = store->trainable_count(),
-                                .regularized = SegmentsOf(*store, true),
-                                .not_regularized = SegmentsOf(*store, false),
+                                .regularized = SegmentsOf(*store, true, weight_decay_),
+                                .not_regularized = SegmentsOf(*store, false, weight_decay_),
                                 .copies = executable->TakeWeightCopies()};
   optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
                                                  options.optimizer_options, arenas, backend);
@@ -120,7 +126,7 @@ void Replica::MakeAverages(const Backend& backend, double decay) {
   moving_averages = std::make_unique<optim::MovingAverages>(
       decay, store->dtype(),
       std::vector{std::span(store->weights_base(), store->weights_bytes()),
-                  std::span(store->statistics_base(), store->statistics_bytes())},
+                  std::span(store->statistics_base(), store->model_statistics_bytes())},
       backend);
 }
 
@@ -140,7 +146,7 @@ double Replica::FrozenLoss() {
   double squares = 0;
   for (int v : frozen) {
     const VariableSlice& p = store->variables()[v];
-    if (!p.l2_regularized) continue;
+    if (!p.l2_regularized || p.l2_in_graph) continue;
     std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
     store->ReadFrom(store->statistics_base(), v, std::span<double>(values));
     squares += host::SumOfSquares(values.data(), p.tf_shape.size());

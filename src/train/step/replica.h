@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/full_communicator.h"
 #include "src/graph/graph.h"
 #include "src/graph/plan/executable.h"
 #include "src/optim/moving_averages.h"
@@ -23,7 +23,7 @@ class Replica {
   // `graph` holds the forward part and the losses; the constructor fuses and differentiates it.
   // Backend and communicator must outlive this. Collective. Throws as TrainStep's constructor does.
   Replica(std::unique_ptr<Graph> graph, const Backend& backend,
-          collectives::Communicator& communicator, const StepOptions& options);
+          collectives::FullCommunicator& communicator, const StepOptions& options);
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
@@ -33,6 +33,8 @@ class Replica {
   // Returns the part of the regularization loss that comes from frozen variables. They do not
   // change, so it is computed once.
   double FrozenLoss();
+  // The factor of L2 regularization in the loss.
+  double loss_weight_decay() const { return weight_decay_; }
 
   // Returns the variables without a gradient, as indexes into the store, that are equal on all
   // ranks: the running statistics only if ranks average them.
@@ -41,14 +43,15 @@ class Replica {
   const std::unique_ptr<Graph> graph;
   const std::vector<int> frozen;  // frozen variables, as indexes into the store
   std::unique_ptr<Executable> executable;
-  std::unique_ptr<collectives::CommArena> gradients;  // null if the device has memory of its own
+  // Null if the gradients are in memory of the backend.
+  std::unique_ptr<collectives::CommArena> gradients;
   std::unique_ptr<VariableStore> store;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::MovingAverages> moving_averages;  // null if none are kept
   LossScale loss_scale;
 
  private:
-  void MakeStore(const Backend& backend, collectives::Communicator& communicator,
+  void MakeStore(const Backend& backend, collectives::FullCommunicator& communicator,
                  const StepOptions& options);
   void CheckLayouts(collectives::Communicator& communicator) const;
   void CheckSchedule(collectives::Communicator& communicator) const;

@@ -7,6 +7,7 @@
 #include "src/backend/ops/softmax.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
+#include "src/graph/quantization_names.h"
 
 namespace carole::train {
 namespace {
@@ -40,6 +41,9 @@ StepLosses::StepLosses(const Graph& graph, const Executable& executable,
       num_classes_(graph.shape(LogitsOf(graph))[1]),
       message_(graph.losses().size() + 3) {
   for (const auto& [name, value] : graph.losses()) values_.push_back(value);
+  regularization_ = static_cast<size_t>(
+      std::ranges::find(graph.losses(), kL2Loss, &std::pair<std::string, ValueId>::first) -
+      graph.losses().begin());
   values_.push_back(LogitsOf(graph));
 }
 
@@ -110,6 +114,7 @@ StepLosses::GlobalLosses StepLosses::WaitForAllReduce() {
   std::exchange(in_flight_, nullptr)->Wait();
   const size_t num_losses = message_.size() - 3;
   return {.losses = std::span(message_).first(num_losses),
+          .regularization = regularization_ < num_losses ? message_[regularization_] : 0,
           .accuracy = message_[num_losses],
           .stop = message_[num_losses + 1] > 0,
           .save = message_[num_losses + 2] > 0};

@@ -67,6 +67,7 @@ class StepLosses {
   // The results over all ranks; the span is valid until the next all-reduce of this object.
   struct GlobalLosses {
     std::span<const double> losses;  // in the order of graph.losses()
+    double regularization = 0;       // the one among `losses` that does not depend on samples
     double accuracy = 0;             // correct predictions divided by samples
     bool stop = false;               // some rank requested it
     bool save = false;               // some rank requested it
@@ -87,6 +88,7 @@ class StepLosses {
   const Executable& executable_;
   collectives::Communicator& communicator_;
   std::vector<ValueId> values_;  // losses, then logits
+  size_t regularization_;        // index of this loss; the number of losses if there is none
   const int64_t num_classes_;
   std::vector<MicroBatchLosses> micro_batches_;  // reused in every step
   size_t num_micro_batches_ = 0;

@@ -24,7 +24,9 @@ struct StepOptions {
   double moving_average_decay = 0;            // of all variables; 0: none are kept
   std::vector<std::string> trainable_scopes;  // see FreezeOutside(); empty: all
   collectives::BucketOptions buckets;
-  bool tune_buckets = false;  // measure bucket sizes in the first steps and keep the fastest
+  // Measure bucket sizes in the first steps and keep the fastest. On asynchronous devices, they are
+  // chosen by ChooseBucketSize() instead.
+  bool tune_buckets = false;
   // Number of micro-batches per step (gradient accumulation). A batch has this many times the rows
   // of the graph.
   int64_t accumulation_steps = 1;
@@ -51,8 +53,8 @@ struct StepOptions {
   // Keeps the state for the rank's guardian; null: nobody does.
   SurvivingState* survivors = nullptr;
   bool replay = true;  // use CUDA graph replay if possible (step_replay.h)
-  // Prepares the communicator to reduce device memory. Collective. Needed by several ranks whose
-  // backend has_own_memory().
+  // Prepares the communicator to reduce device memory, in the order of a binary tree over ranks if
+  // `reproducible` is set. Collective. Needed by several ranks whose backend has_own_memory().
   std::function<void()> connect_devices;
 
   // Returns true if each rank minimizes its own mean loss, not that of the global batch.
@@ -64,11 +66,8 @@ struct StepOptions {
   size_t CountParameterArenas() const;
   // Throws UsageError if options contradict each other.
   void Check() const;
-  // Returns true if gradients must be reduced on the host even if a device computes them: for
-  // Adasum, and for sums whose order is the same for any number of ranks.
-  bool NeedsHostReduction() const {
-    return reproducible || reduction != collectives::Reduction::kSum;
-  }
+  // Returns true if gradients must be reduced on the host even if a device computes them.
+  bool NeedsHostReduction() const { return reduction == collectives::Reduction::kAdasum; }
 };
 
 }  // namespace carole::train

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::train {
 
@@ -19,6 +20,8 @@ void StepReplay::Run(const std::function<void()>& enqueue, bool may_capture, int
   if (captured_ == nullptr && runs_++ == kWarmUpRuns) {
     const collectives::Tag tag{.what = "graph capture", .step = step};
     if (CountRanks(communicator_, !may_capture, tag) == 0) Capture(enqueue);
+    if (captured_ != nullptr)
+      LogInfo("step", "step {}: captured as a CUDA graph; later steps replay it", step + 1);
   }
   if (captured_ == nullptr) return enqueue();
   const auto replay = [this] { captured_->Replay(); };

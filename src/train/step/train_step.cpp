@@ -13,8 +13,9 @@
 //
 //   Begin   save the running statistics, which forward changes
 //           for each micro-batch: copy the inputs, enqueue forward and backward
-//             in the last backward: each final gradient completes its bucket (MarkReady), whose
-//             reduction over ranks starts at once
+//             in the last backward: the first final gradient starts the reductions of losses and
+//             running statistics over ranks, as forward has ended; each one completes its bucket
+//             (MarkReady), whose reduction starts at once
 //             every K steps, ranks check each other's gradients first (CrossCheckGradients)
 //           wait for each bucket; the optimizer inspects it for infinities and NaN
 //           decide: the optimizer also learns whether the losses are finite (UpdateDecision)
@@ -72,15 +73,20 @@
 #include <cstring>
 #include <utility>
 
+#include "src/core/profiler/profiler.h"
 #include "src/core/stopwatch.h"
 #include "src/train/step/averaging.h"
 #include "src/train/step/gradient_hook.h"
 #include "src/train/step/micro_batch.h"
 #include "src/train/step/phase.h"
 #include "src/train/survival/state_memory.h"
+#include "src/train/timing/reduction_speed.h"
 
 namespace carole::train {
 namespace {
+
+// DeviceSpan::what of spans that are no reductions.
+constexpr std::string_view kStepSpan = "step", kWaitSpan = "wait for reductions";
 
 void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
   CAROLE_CHECK(o.connect_devices, "no way to sum gradients of {} on {} ranks", backend.name(),
@@ -124,8 +130,10 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       guard_(MakeInStateMemory(options.survivors, backend,
                                [this] { return StepGuard(*replica_.store, replica_.frozen); })),
       decision_(MakeUpdateDecision(options_, replica_, backend, communicator)),
+      device_times_(WaitsForReductions() ? nullptr : std::make_unique<DeviceTimes>(backend)),
       steps_in_flight_(decision_->is_on_device() ? 2 : 1),
       audit_(communicator, replica_.view(), replica_.EqualStatistics(options_), faults_),
+      quantization_inputs_(*replica_.graph, *replica_.executable, *replica_.store),
       cross_check_(MakeCrossCheck(
           communicator, *replica_.store, faults_,
           {.every_n_steps = options_.cross_check_every,
@@ -135,6 +143,7 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   for (InFlightStep& step : steps_in_flight_) {
     step.losses = std::make_unique<StepLosses>(*replica_.graph, *replica_.executable, communicator);
     step.update_sums = backend.MakeDownload(sizeof(UpdateSums));
+    if (device_times_ != nullptr) step.device_times = device_times_->MakeDownload();
   }
   // Both algorithms add in a binary tree over ranks, which continues the tree over the
   // micro-batches of a rank (src/train/reduction/reproducible.cpp).
@@ -169,9 +178,10 @@ RunContext TrainStep::ContextOf(const io::Batch& micro_batch, const StepInput& i
   // ranks use their rows all the same, so that the statistics are defined.
   const bool some_rank_has_rows = micro_batch.max_valid != 0;
   if (micro_batch.valid == 0 && some_rank_has_rows) context.valid_rows = RunContext::kNoRows;
-  context.sum_over_ranks = [&communicator = communicator_,
-                            step = input.step](std::span<double> values) {
-    communicator.AllReduce(values, {.what = "batch norm", .step = step});
+  context.sum_over_ranks = [this, step = input.step](std::span<double> values) {
+    EndDeviceLap(DeviceTimes::kCompute);
+    communicator_.AllReduce(values, {.what = "batch norm", .step = step, .is_urgent = true});
+    EndDeviceLap(DeviceTimes::kSynced);
   };
   return context;
 }
@@ -183,6 +193,14 @@ double TrainStep::RowWeight(const InFlightStep& step) const {
   return step.loss_scale.value() / static_cast<double>(samples);
 }
 
+// Returns the factor of L2 regularization in the graph. All micro-batches of all ranks together add
+// it once, as it does not depend on samples.
+double TrainStep::L2Weight(const InFlightStep& step) const {
+  const int64_t ranks = options_.MinimizesLocalLoss() ? 1 : communicator_.size();
+  return replica_.loss_weight_decay() * step.loss_scale.value() /
+         static_cast<double>(NumMicroBatches(step.batch) * ranks);
+}
+
 void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   CAROLE_CHECK(num_in_flight() == 0 || CanRunAhead(), "{} steps are in flight", num_in_flight());
   if (begun_ == 0 && decision_->is_on_device()) DetectObservers(input.step);
@@ -191,6 +209,8 @@ void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   CheckBatch(batch, step.losses->num_classes());
   step.batch = batch;
   step.input = input;
+  if (profiler::IsActive())
+    step.profiler_range = profiler::Begin(fmt::format("step {}", input.step));
   Launch(step, continues);
   ++begun_;
 }
@@ -212,7 +232,10 @@ void TrainStep::Launch(InFlightStep& step, bool continues) {
   const double forward_before = executable.PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable.PhaseMilliseconds(Phase::kBackward);
   replica_.optimizer->BeginStep(step.input.learning_rate, 1 / step.loss_scale.value(), continues);
-  if (std::exchange(weight_copies_may_be_stale_, false)) replica_.executable->CastWeights({});
+  if (std::exchange(weight_copies_may_be_stale_, false)) {
+    replica_.executable->CastWeights({});
+    quantization_inputs_.ForgetCount();
+  }
   EnqueueStep(step);
   step.result.forward_ms = executable.PhaseMilliseconds(Phase::kForward) - forward_before;
   step.result.backward_ms = executable.PhaseMilliseconds(Phase::kBackward) - backward_before;
@@ -222,6 +245,7 @@ void TrainStep::Launch(InFlightStep& step, bool continues) {
 void TrainStep::CopyInputs(const io::Batch& micro_batch, InFlightStep& step) {
   Stopwatch watch;
   CopyBatch(micro_batch, RowWeight(step), *replica_.executable);
+  quantization_inputs_.Set(step.input.step, L2Weight(step));
   step.losses->BeginMicroBatch(micro_batch, step.loss_scale.value());
   replica_.executable->UploadInputs(ContextOf(micro_batch, step.input));
   step.result.input_ms += watch.Lap();
@@ -251,9 +275,11 @@ void TrainStep::RunMicroBatches(InFlightStep& step, const MicroBatchFunction& ru
     const io::Batch micro_batch = SliceMicroBatch(batch, i, rows);
     const bool is_last = i + 1 == count;
     CopyInputs(micro_batch, step);
+    EndDeviceLap(DeviceTimes::kOutside);
     run(micro_batch, is_last);
     step.losses->EndMicroBatch();
     if (!is_last) reduction_->EndMicroBatch();
+    EndDeviceLap(DeviceTimes::kCompute);
   }
 }
 
@@ -273,7 +299,10 @@ void TrainStep::EnqueueStep(InFlightStep& step) {
   guard_.SaveStatistics();
   if (options_.survivors != nullptr) options_.survivors->MarkStatisticsSaved();
   decision_->BeginStep();
+  if (timeline_ != nullptr) timeline_->BeginStep();
+  bool is_first = true;
   RunMicroBatches(step, [&](const io::Batch& micro_batch, bool is_last) {
+    if (std::exchange(is_first, false)) BeginDeviceSpan(kStepSpan);
     if (!is_last) {
       Replay(
           micro_batch_replay_, [&] { RunKernels(micro_batch, step.input, {}); }, step.input.step);
@@ -283,12 +312,16 @@ void TrainStep::EnqueueStep(InFlightStep& step) {
     const auto enqueue = [&] { EnqueueLastMicroBatch(micro_batch, step); };
     has_all_micro_batches ? Replay(last_micro_batch_replay_, enqueue, step.input.step) : enqueue();
   });
+  EndDeviceSpan(kStepSpan);
+  if (timeline_ != nullptr) timeline_->BeginDownload(*step.timeline);
   step.update_sums->Begin(reinterpret_cast<const std::byte*>(replica_.optimizer->sums()));
+  if (device_times_ != nullptr) device_times_->BeginDownload(*step.device_times);
   CountUpdate(step.input);
 }
 
 // Enqueues the last micro-batch and all that follows it.
 void TrainStep::EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep& step) {
+  if (timeline_ != nullptr) timeline_->BeginLastPart();
   const bool is_checked = cross_check_ != nullptr && cross_check_->IsDue(step.input.step);
   if (is_checked) CrossCheckGradients(micro_batch, step);
   reduction_->BeginReduction(step.input.step);
@@ -343,18 +376,37 @@ void TrainStep::CrossCheckGradients(const io::Batch& micro_batch, InFlightStep& 
 
 void TrainStep::WaitForGradients(StepResult& result) {
   Stopwatch watch;
+  const auto end_wait = [&] {
+    result.exposed_communication_ms += watch.Lap();
+    EndDeviceLap(DeviceTimes::kExposed);
+  };
+  EndDeviceLap(DeviceTimes::kCompute);
+  BeginDeviceSpan(kWaitSpan);
   int64_t end = 0;
   while (const auto range = reduction_->WaitNext()) {
-    result.exposed_communication_ms += watch.Lap();
+    end_wait();
     end = static_cast<int64_t>(range->offset + range->count);
     replica_.optimizer->Inspect(static_cast<int64_t>(range->offset), end);
     result.optimizer_ms += watch.Lap();
+    EndDeviceLap(DeviceTimes::kCompute);
   }
   reduction_->WaitForStatistics();
-  result.exposed_communication_ms += watch.Lap();
+  end_wait();
+  EndDeviceSpan(kWaitSpan);
   // The remaining variables are those that no loss depends on.
   replica_.optimizer->Inspect(end, replica_.store->trainable_count());
   result.optimizer_ms += watch.Lap();
+}
+
+// Replaces what the host has measured: the time that it took to launch the waiting.
+void TrainStep::TakeDeviceTimes(InFlightStep& step) {
+  if (device_times_ == nullptr) return;
+  StepResult& result = step.result;
+  const DeviceTimes::Milliseconds times = device_times_->Take(*step.device_times);
+  result.exposed_communication_ms = times[DeviceTimes::kExposed];
+  result.backward_ms = std::max(0.0, result.backward_ms - result.exposed_communication_ms);
+  result.compute_ms = times[DeviceTimes::kCompute];
+  result.device_wait_ms = times[DeviceTimes::kExposed] + times[DeviceTimes::kSynced];
 }
 
 StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
@@ -372,6 +424,8 @@ StepResult TrainStep::End() {
   UpdateSums sums;
   std::memcpy(&sums, step.update_sums->Wait(), sizeof sums);
   step.result.backward_ms += watch.Lap();  // all waiting for the device counts as backward
+  TakeDeviceTimes(step);
+  if (timeline_ != nullptr) step.result.device_spans = timeline_->Take(*step.timeline);
   step.result.batch = step.batch;
   step.result.gradient_norm = optim::GradientNorm(sums, 1 / step.loss_scale.value());
   step.result.loss_scale = step.loss_scale.value();
@@ -383,7 +437,11 @@ StepResult TrainStep::End() {
   if (!step.result.applied || is_local) KeepState(step);
   const double end_ms = watch.Lap();
   step.result.optimizer_ms += end_ms;
+  if (device_times_ == nullptr)
+    step.result.compute_ms =
+        step.result.forward_ms + step.result.backward_ms + step.result.optimizer_ms;
   reduction_->Tune(step.launch_ms + end_ms);
+  if (profiler::IsActive()) profiler::End(step.profiler_range);
   return step.result;
 }
 
@@ -404,16 +462,28 @@ bool TrainStep::AuditIsDue(int64_t done) const {
 }
 
 void TrainStep::Apply(InFlightStep& step, const UpdateSums& sums) {
-  step.result.regularization_loss =
+  const double of_optimizer =
       optim::RegularizationLoss(sums, options_.optimizer_options.weight_decay) +
       replica_.FrozenLoss();
-  step.result.total_loss += step.result.regularization_loss;
+  step.result.regularization_loss += of_optimizer;
+  step.result.total_loss += of_optimizer;
   const int64_t done = step.input.step + 1;
   if (options_.local_sgd_steps > 0) {
     replicas_differ_ = true;
     if (ReplicasAreEqualAfter(done)) AverageReplicas(done);
   }
-  if (AuditIsDue(done) && audit_.Run(done)) weight_copies_may_be_stale_ = true;
+  if (AuditIsDue(done)) Audit(step);
+}
+
+// Compares the replicas. A rank whose replica is wrong has no whole state until it is repaired.
+void TrainStep::Audit(const InFlightStep& step) {
+  SurvivingState* const survivors = options_.survivors;
+  const bool is_repaired = audit_.Run(step.input.step + 1, [survivors] {
+    if (survivors != nullptr) survivors->BeginChange();
+  });
+  if (!is_repaired) return;
+  weight_copies_may_be_stale_ = true;
+  KeepState(step);
 }
 
 // Undoes everything that the step has changed, and relaunches the step that was launched after it.
@@ -442,10 +512,29 @@ void TrainStep::RecomputeLocalGradients(InFlightStep& step) {
   step.result.skip_reason = guard_.DescribeNonFinite(step.losses->FinishLocal(), communicator_);
 }
 
+void TrainStep::ChooseBucketSize() {
+  CAROLE_CHECK_EQ(begun_, 0, "steps were launched before");
+  if (!options_.tune_buckets || WaitsForReductions()) return;
+  const auto [latency_us, us_per_byte] =
+      MeasureReductions(backend_, communicator_, replica_.store->gradients<float>());
+  reduction_->PlanBuckets({.bucket_bytes = collectives::BucketBytesFor(latency_us, us_per_byte)});
+}
+
+void TrainStep::RecordDeviceSpans() {
+  CAROLE_CHECK_EQ(begun_, 0, "steps were launched before");
+  timeline_ = std::make_unique<DeviceTimeline>(backend_);
+  for (InFlightStep& step : steps_in_flight_) step.timeline = timeline_->MakeDownload();
+  communicator_.ObserveDeviceSums(RecorderOfSums(timeline_.get()));
+}
+
 void TrainStep::ShareState(const RunFacts& facts, const RunState& progress) {
   if (options_.survivors != nullptr)
     options_.survivors->Describe(replica(), guard_.saved_statistics(), replica_.frozen, facts,
                                  progress);
+}
+
+void TrainStep::KeepText(std::string_view text, int64_t epoch) {
+  if (options_.survivors != nullptr) options_.survivors->KeepText(text, epoch);
 }
 
 void TrainStep::AnnounceProgress(const RunState& progress) {

@@ -22,6 +22,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "collectives/full_communicator.h"
@@ -30,6 +31,7 @@
 #include "src/train/integrity/rank_faults.h"
 #include "src/train/integrity/replica_audit.h"
 #include "src/train/reduction/gradient_reduction.h"
+#include "src/train/state/quantization_state.h"
 #include "src/train/step/in_flight_step.h"
 #include "src/train/step/replica.h"
 #include "src/train/step/step_guard.h"
@@ -37,6 +39,8 @@
 #include "src/train/step/step_replay.h"
 #include "src/train/step/update_decision.h"
 #include "src/train/survival/surviving_state.h"
+#include "src/train/timing/device_timeline.h"
+#include "src/train/timing/device_times.h"
 
 namespace carole::train {
 
@@ -70,6 +74,11 @@ class TrainStep {
   // changes weights must wait until no step is in flight.
   bool CanRunAhead() const;
 
+  // From now on, results have device_spans: the whole step, waiting for reductions after backward,
+  // and each reduction. Needs an asynchronous backend. Call it before the first step. The
+  // communicator must not reduce memory of the device after this object is destroyed.
+  void RecordDeviceSpans();
+
   // Makes the replicas of local SGD equal, before they are saved or evaluated: weights, slots and
   // statistics become their mean over ranks. Collective. Does nothing if they are equal.
   void AverageReplicas(int64_t step);
@@ -92,6 +101,8 @@ class TrainStep {
   // Describes the state of this rank for its guardian, and keeps it up to date from now on. Call it
   // once, when the replica has its first weights. Does nothing if StepOptions::survivors is null.
   void ShareState(const RunFacts& facts, const RunState& progress);
+  // Keeps a text for checkpoints by the guardian (SurvivingState::KeepText).
+  void KeepText(std::string_view text, int64_t epoch);
   // Announces the progress after the step that Begin() launches next, if that step is applied.
   void AnnounceProgress(const RunState& progress);
   // Exchanges weights and moving averages, if there are any, and runs `then`, which may change the
@@ -100,8 +111,14 @@ class TrainStep {
   const LossScale& loss_scale() const { return replica_.loss_scale; }
   // Number of steps that were replays of a captured graph.
   int64_t replays() const { return last_micro_batch_replay_.replays(); }
+  std::optional<MemoryUse> device_memory_use() const { return backend_.memory_use(); }
   // Null if buckets are not tuned.
   const collectives::BucketTuner* bucket_tuner() const { return reduction_->tuner(); }
+  // Chooses the size of buckets that devices reduce by a measurement
+  // (src/train/timing/reduction_speed.h). Does nothing unless StepOptions::tune_buckets is set, nor
+  // if the host reduces. Call it before the first step, when it is known in which type gradients
+  // travel. Collective.
+  void ChooseBucketSize();
 
  private:
   using OnReady = Executable::GradientReady;
@@ -110,6 +127,7 @@ class TrainStep {
   bool CanCapture() const;
   RunContext ContextOf(const io::Batch& micro_batch, const StepInput& input) const;
   double RowWeight(const InFlightStep& step) const;
+  double L2Weight(const InFlightStep& step) const;
   InFlightStep& Slot(int64_t number) { return steps_in_flight_[number % steps_in_flight_.size()]; }
 
   void DetectObservers(int64_t step);
@@ -123,10 +141,25 @@ class TrainStep {
   void Replay(StepReplay& replay, const std::function<void()>& enqueue, int64_t step);
   void EnqueueStep(InFlightStep& step);
   void EnqueueLastMicroBatch(const io::Batch& micro_batch, InFlightStep& step);
+  // Whether the host waits for reductions, so that it can measure how long.
+  bool WaitsForReductions() const {
+    return communicator_.size() == 1 || !decision_->is_on_device() || options_.NeedsHostReduction();
+  }
+  void EndDeviceLap(DeviceTimes::Part part) const {
+    if (device_times_ != nullptr) device_times_->EndLap(part);
+  }
+  void BeginDeviceSpan(std::string_view what) const {
+    if (timeline_ != nullptr) timeline_->Begin(what);
+  }
+  void EndDeviceSpan(std::string_view what) const {
+    if (timeline_ != nullptr) timeline_->End(what);
+  }
   void WaitForGradients(StepResult& result);
+  void TakeDeviceTimes(InFlightStep& step);
   void CountUpdate(const StepInput& input);
   bool AuditIsDue(int64_t done) const;
   void Apply(InFlightStep& step, const UpdateSums& sums);
+  void Audit(const InFlightStep& step);
   void Discard(InFlightStep& step);
   void KeepState(const InFlightStep& step);
   void RecomputeLocalGradients(InFlightStep& step);
@@ -137,11 +170,14 @@ class TrainStep {
   Replica replica_;
   StepGuard guard_;
   const std::unique_ptr<UpdateDecision> decision_;
-  std::vector<InFlightStep> steps_in_flight_;  // step n is in element n % size
-  int64_t begun_ = 0, ended_ = 0;              // numbers of steps
+  const std::unique_ptr<DeviceTimes> device_times_;  // null if the host waits for reductions
+  std::unique_ptr<DeviceTimeline> timeline_;         // null if nothing is recorded
+  std::vector<InFlightStep> steps_in_flight_;        // step n is in element n % size
+  int64_t begun_ = 0, ended_ = 0;                    // numbers of steps
   std::unique_ptr<GradientReduction> reduction_;
   RankFaults faults_;
   ReplicaAudit audit_;
+  QuantizationInputs quantization_inputs_;
   std::unique_ptr<CrossCheck> cross_check_;  // null if it is off
   StepReplay micro_batch_replay_;            // of all micro-batches of a step but the last
   StepReplay last_micro_batch_replay_;       // of the last micro-batch and the update

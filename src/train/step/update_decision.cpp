@@ -30,8 +30,9 @@ void WaitForLossReduction(InFlightStep& step) {
   const StepLosses::GlobalLosses global = step.losses->WaitForAllReduce();
   StepResult& result = step.result;
   result.losses = global.losses;
-  result.data_loss = std::accumulate(global.losses.begin(), global.losses.end(), 0.0);
-  result.total_loss = result.data_loss;
+  result.total_loss = std::accumulate(global.losses.begin(), global.losses.end(), 0.0);
+  result.regularization_loss = global.regularization;
+  result.data_loss = result.total_loss - global.regularization;
   result.accuracy = global.accuracy;
   result.stop = global.stop;
   result.save = global.save;
@@ -107,21 +108,20 @@ class DeviceDecision : public UpdateDecision {
   bool is_on_device() const override { return true; }
 
   void BeginStep() override { has_micro_batch_ = false; }
-  void EndMicroBatch() override {
-    const ArenaMath& math = backend_.arena_math();
-    const bool has_earlier_losses = std::exchange(has_micro_batch_, true);
-    for (size_t i = 0; i < num_losses(); ++i) {
-      const Tensor loss = replica_.executable->OutputMemory(replica_.graph->losses()[i].second);
-      if (has_earlier_losses) {
-        math.Add(DType::kF32, sum(i), loss.data, 1);
-      } else {
-        math.Copy(sum(i), loss.data, sizeof(float));
-      }
-    }
+  // The losses of the last micro-batch are final when backward begins. So backward hides the
+  // all-reduce.
+  void OnGradient(InFlightStep& step) override {
+    if (in_flight_ != nullptr) return;
+    AddLosses();
+    in_flight_ =
+        communicator_.AllReduceAsync(std::span(reinterpret_cast<float*>(sums_.get()), num_losses()),
+                                     {.what = "losses on devices", .step = step.input.step});
   }
-  void Decide(InFlightStep& step) override {
-    communicator_.AllReduce(std::span(reinterpret_cast<float*>(sums_.get()), num_losses()),
-                            {.what = "losses on devices", .step = step.input.step});
+  void EndMicroBatch() override {
+    if (in_flight_ == nullptr) AddLosses();
+  }
+  void Decide(InFlightStep&) override {
+    std::exchange(in_flight_, nullptr)->Wait();
     for (size_t i = 0; i < num_losses(); ++i)
       replica_.optimizer->InspectLoss({.data = sum(i), .shape = {}});
   }
@@ -135,12 +135,25 @@ class DeviceDecision : public UpdateDecision {
  private:
   size_t num_losses() const { return replica_.graph->losses().size(); }
   std::byte* sum(size_t loss) const { return sums_.get() + loss * sizeof(float); }
+  void AddLosses() {
+    const ArenaMath& math = backend_.arena_math();
+    const bool has_earlier_losses = std::exchange(has_micro_batch_, true);
+    for (size_t i = 0; i < num_losses(); ++i) {
+      const Tensor loss = replica_.executable->OutputMemory(replica_.graph->losses()[i].second);
+      if (has_earlier_losses) {
+        math.Add(DType::kF32, sum(i), loss.data, 1);
+      } else {
+        math.Copy(sum(i), loss.data, sizeof(float));
+      }
+    }
+  }
 
   const StepOptions& options_;
   const Replica& replica_;
   const Backend& backend_;
   collectives::FullCommunicator& communicator_;
   const DeviceMemory sums_;  // one float for each loss, summed over micro-batches and ranks
+  std::unique_ptr<collectives::Pending> in_flight_;  // the all-reduce of sums_
   bool has_micro_batch_ = false;
 };
 

@@ -28,8 +28,8 @@ class UpdateDecision {
   virtual void BeginStep() {}
   // Forward and backward of a micro-batch were enqueued.
   virtual void EndMicroBatch() {}
-  // A gradient of the last micro-batch is final. The reductions of gradients start after the first
-  // call.
+  // A gradient of the last micro-batch is final, and so are its losses. The reductions of gradients
+  // start after the first call.
   virtual void OnGradient(InFlightStep& step) { (void)step; }
   // All of backward was enqueued.
   virtual void EndBackward(InFlightStep& step) { (void)step; }

@@ -3,32 +3,22 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <string_view>
+#include <string>
 
 #include "src/core/error.h"
 #include "src/core/module.h"
 #include "tests/backend/conformance_cases.h"
+#include "tests/support/described_gpu.h"
 
 namespace carole::testing {
 namespace {
-
-// A GPU of compute capability 9.0, in the JSON format of cuDNN 9.
-constexpr std::string_view kHopper =
-    R"({"deviceName":"H200","cudaDeviceId":0,"deviceVer":900,"driverVer":13000,"pciDeviceId":0,)"
-    R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
-    R"("multiProcessorCount":132,"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
-    R"("maxSharedMemoryPerBlockOptin":232448,"reservedSharedMemoryPerBlock":1024,)"
-    R"("maxRegistersPerSM":65536,"smClockRateKHz":1980000,"memClockRateKHz":3201000,)"
-    R"("l2CacheSize":62914560,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,)"
-    R"("maxThreadsPerSM":2048,"isTccDriver":0,"supportCoopLaunch":1,)"
-    R"("totalGlobalMem":150000000000})";
 
 struct Planned {
   std::string error_text;
   bool tensor_cores = false;
 };
 
-// Returns what src/backend/cuda/convolution/conv2d.cpp plans for such a GPU. Throws ConfigError if
+// Returns what src/backend/cuda/convolution/conv2d.cpp plans for an H200. Throws ConfigError if
 // the CUDA module cannot be loaded.
 Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool require_fused) {
   const auto check =
@@ -40,7 +30,7 @@ Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool require_fused
           "carole_check_plan");
   const DType type = ActivationType(precision);
   Planned planned;
-  check(type == DType::kF32 ? spec : InNarrow(spec, type), precision, std::string(kHopper),
+  check(type == DType::kF32 ? spec : InNarrow(spec, type), precision, std::string(kDescribedH200),
         require_fused, planned.error_text, planned.tensor_cores);
   return planned;
 }

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
 
 #include "src/core/error.h"
 #include "src/monitoring/trace/trace.h"
@@ -78,6 +80,29 @@ TEST(TraceJson, QuotesAndShiftsToTheClockOfRank0) {
   EXPECT_EQ(event["pid"], 2);
   EXPECT_NEAR(event["ts"], 1300, 1e-6);
   EXPECT_NEAR(event["dur"], 2.5, 1e-6);
+}
+
+TEST(TraceJson, AStreamOfADeviceIsAThread) {
+  std::ostringstream out;
+  TraceJson json(out, TraceEvent::Time{});
+  TraceEvents all{.names = {"", "step", "gradients"}, .events = {EventAt(3, 1), EventAt(3, 2)}};
+  for (TraceEvent& event : all.events) event.kind = TraceKind::kDevice;
+  all.events[1].bucket = 5;
+  all.events[1].bytes = 5000;
+  all.events[1].stream = 1;
+  json.AddRank({.size = 2}, all);
+  json.Close();
+  std::map<int, std::string> threads;
+  std::map<std::string, nlohmann::json> events;
+  for (const auto& event : nlohmann::json::parse(out.str())) {
+    if (event["name"] == "thread_name") threads[event["tid"]] = event["args"]["name"];
+    if (event["ph"] == "X") events[event["name"]] = event;
+  }
+  EXPECT_EQ(threads[events["step"]["tid"]], "device");
+  EXPECT_FALSE(events["step"]["args"].contains("bytes"));
+  EXPECT_EQ(threads[events["gradients 5"]["tid"]], "device reductions 1");
+  EXPECT_EQ(events["gradients 5"]["args"]["bytes"], 5000);
+  EXPECT_NEAR(events["gradients 5"]["args"]["bus_GB_per_s"], 2, 1e-6) << "5000 bytes in 2.5 us";
 }
 
 TEST(TraceJson, BusBandwidthCountsTheTrafficOfARing) {

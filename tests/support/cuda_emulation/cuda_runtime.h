@@ -12,7 +12,9 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -41,10 +43,13 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
 }
 struct cudaDeviceProp {
   char name[256];
+  struct {
+    char bytes[16];
+  } uuid;
   int major, minor;
 };
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"emulated GPU", 9, 0};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  *properties = {"emulated GPU", {{static_cast<char>(0xA0 + device)}}, 9, 0};
   return cudaSuccess;
 }
 
@@ -75,7 +80,8 @@ inline cudaError_t cudaFree(void* memory) {
   return cudaFreeHost(memory);
 }
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
-  *free = *all = size_t{16} << 30;
+  *all = size_t{16} << 30;
+  *free = *all - std::min(*all, DeviceRanges().Bytes());
   return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
@@ -227,6 +233,12 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) 
     }
   }
   __syncthreads();
+}
+
+// The clock that all emulated GPUs of this machine have.
+inline uint64_t Nanoseconds() {
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(now.count());
 }
 
 // Runs a kernel. Only one kernel of the process runs at a time, since shared memory is static

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -39,6 +40,18 @@ inline std::atomic<cudaError_t>& EmulatedStickyError() {
   return error;
 }
 
+// Whether calls of CUDA block, as they do while another thread holds the driver's lock. The lock
+// ends after 30 s, so that a test whose process does not end fails. Tests set it.
+inline std::atomic<bool>& EmulatedDriverIsLocked() {
+  static std::atomic<bool> is_locked = false;
+  return is_locked;
+}
+inline void AwaitEmulatedDriver() {
+  for (int tenths = 0; EmulatedDriverIsLocked() && tenths < 300; ++tenths)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EmulatedDriverIsLocked() = false;
+}
+
 // Whether this thread captures: then it may neither allocate nor wait. Querying an event also
 // breaks the capture.
 inline thread_local bool thread_captures = false, thread_breaks_capture = false;
@@ -50,6 +63,7 @@ inline std::atomic<int>& EmulatedDeviceOfProcess() {
   return device;
 }
 inline cudaError_t cudaSetDevice(int device) {
+  AwaitEmulatedDriver();
   EmulatedDeviceOfProcess() = thread_device = device;
   return EmulatedStickyError();
 }
@@ -89,7 +103,7 @@ struct EmulatedStream : CUstream_st {
       const std::function<void()> work = queue.front();
       lock.unlock();
       if (!work) return;
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
       work();
       lock.lock();
       queue.pop_front();
@@ -108,6 +122,7 @@ struct EmulatedStream : CUstream_st {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
+  std::atomic<int> pause_us{200};  // before each work; a test can make a GPU slow
   std::atomic<EmulatedCapture*> capture{nullptr};
   std::thread thread;
 };
@@ -193,7 +208,12 @@ inline void EmulatedStream::Push(std::function<void()> work) {
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 
+// CAROLE_EMULATED_BUS_ID sets the id of all GPUs, which slices of one GPU (MIG) share.
 inline cudaError_t cudaDeviceGetPCIBusId(char* place, int bytes, int device) {
+  if (const char* shared = std::getenv("CAROLE_EMULATED_BUS_ID")) {
+    std::snprintf(place, static_cast<size_t>(bytes), "%s", shared);
+    return cudaSuccess;
+  }
   std::snprintf(place, static_cast<size_t>(bytes), "0000:%02x:00.0", device);
   return cudaSuccess;
 }
@@ -232,6 +252,7 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  AwaitEmulatedDriver();
   if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   event->capture = Emulated(stream)->capture.load();
   if (event->capture != nullptr) {
@@ -253,6 +274,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
   return cudaSuccess;
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
+  AwaitEmulatedDriver();
   if (event->capture != nullptr) return cudaErrorCapturedEvent;
   if (thread_captures) {
     thread_breaks_capture = true;
@@ -356,6 +378,12 @@ struct EmulatedMemory {
     if (next == ranges.begin()) return false;
     const auto& [begin, bytes] = *std::prev(next);
     return memory < begin + bytes;
+  }
+  size_t Bytes() {
+    const std::lock_guard lock(mutex);
+    size_t sum = 0;
+    for (const auto& [begin, bytes] : ranges) sum += bytes;
+    return sum;
   }
   std::mutex mutex;
   std::map<const char*, size_t> ranges;  // first byte -> number of bytes

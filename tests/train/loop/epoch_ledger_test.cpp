@@ -206,6 +206,32 @@ TEST(EpochLedgerTest, CountsWhatTheLedgerLacksAsPlanned) {
   }
 }
 
+// A rank that is lost in the last step of an epoch reports no sums. What a save has collected
+// before is kept.
+TEST(EpochLedgerTest, EndsAnEpochAsPlannedIfNoRankReports) {
+  for (const int64_t collected : {0, 2}) {
+    RunRanks(1, [&](Communicator& c) {
+      LedgerRun run(c);
+      run.Visit({0, 1}, 2);
+      if (collected > 0) run.ledger.Collect(1);
+      const io::Batch last{
+          .epoch = kEpoch, .next_epoch = kEpoch + 1, .next_position = 0, .all_skipped = {0, 1, 0}};
+      const EpochHistory history = run.ledger.AfterPlanned(last);
+      ASSERT_EQ(history.epochs.size(), 1u);
+      EXPECT_FALSE(history.current);
+      const EpochRecords& epoch = history.epochs[0];
+      EXPECT_EQ(epoch.epoch, kEpoch);
+      EXPECT_EQ(epoch.counts.seen, 5);
+      EXPECT_EQ(epoch.counts.skipped[1], 1);
+      EXPECT_EQ(epoch.counts.hash, HashOf({0, 1, 2, 3, 4, 5}));
+      EXPECT_EQ(epoch.planned, kNumRecords - collected);
+      EXPECT_EQ(epoch.missing, 0);
+      EXPECT_TRUE(epoch.is_complete);
+      EXPECT_TRUE(run.ledger.history().epochs.empty());  // the ledger itself has not changed
+    });
+  }
+}
+
 // The records have changed, so the trainer continues with the next epoch.
 TEST(EpochLedgerTest, KeepsAnEpochThatWasNotContinued) {
   const EpochHistory before = HistoryAfter({0, 1});

@@ -42,7 +42,7 @@ TEST(ResumeTest, ResumeIsBitwise) { ExpectResumeIsBitwise(MakeReferenceBackend);
 
 // Blocked layouts contain padding. A resume fills it with zeros, in slots too.
 TEST(ResumeTest, ResumeIsBitwiseInBlockedLayouts) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   ExpectResumeIsBitwise(MakeOneDnnBackend);
 }
 
@@ -159,8 +159,16 @@ TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
   ExpectNoErrors(more.result);
   const ResumedRun renamed = ResumeWith(kClassNames, "cat\ndog", "cat\nhound");
   ExpectNoErrors(renamed.result);
-  EXPECT_THAT(renamed.log,
-              HasSubstr("class 1 was dog when the checkpoint was written and is hound now"));
+  EXPECT_THAT(
+      renamed.log,
+      HasSubstr("[train] class names: 1 of 2 differ: class 1 was dog when the checkpoint was "
+                "written and is hound now; if these are other classes, choose another "
+                "\x1f$(train_dir), or fine-tune into one with \x1f$(checkpoint_path)"));
+  const ResumedRun others = ResumeWith(kClassNames, "a\nb\nc\nd\ne", "a\nv\nw\nx\ny");
+  EXPECT_THAT(others.log,
+              HasSubstr("4 of 5 differ: class 1 was b when the checkpoint was written "
+                        "and is v now, class 2 was c and is w now, class 3 was d and is "
+                        "x now and 1 more; if"));
   const ResumedRun swapped = ResumeWith(kClassNames, "cat\ndog", "dog\ncat");
   EXPECT_THAT(swapped.result.errors[0], HasSubstr("the same names in another order"));
   EXPECT_THAT(
@@ -168,20 +176,42 @@ TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
       HasSubstr("\x1f$(preprocessing_name): the run used lenet so far and now continues with"));
 }
 
+TEST(ResumeTest, AnEvaluationAdvisesOtherData) {
+  ::testing::internal::CaptureStderr();
+  CompareEvaluationMetadata({{kClassNames, "cat\ndog"}}, {{kClassNames, "cat\nhound"}});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::AllOf(HasSubstr("[eval] class names: 1 of 2 differ"),
+                               HasSubstr("evaluate data of the classes that it was trained on")));
+  EXPECT_THAT(
+      [&] {
+        CompareEvaluationMetadata({{kClassNames, "cat\ndog"}}, {{kClassNames, "dog\ncat"}});
+      },
+      ::testing::ThrowsMessage<ConfigError>(HasSubstr("[eval] class names: ")));
+  EXPECT_THAT(
+      [&] {
+        RequireSameClasses(MetadataReader::kEvaluation, {{kNumClasses, "2"}, {kClassNames, "a\nb"}},
+                           {{kNumClasses, "1"}, {kClassNames, "a"}}, "RUN");
+      },
+      ::testing::ThrowsMessage<DataError>("[eval] RUN: was trained on other classes: got 1 classes "
+                                          "in the data, want 2; missing: b; "
+                                          "evaluate data of the classes that it was trained on"));
+}
+
 TEST(ResumeTest, NamesTheClassesThatWereAdded) {
+  constexpr MetadataReader kReader = MetadataReader::kTraining;
   const RunMetadata three = {{kNet, "lenet"}, {kNumClasses, "3"}, {kClassNames, "cat\ndog\nemu"}};
   const RunMetadata four = {
       {kNet, "lenet"}, {kNumClasses, "4"}, {kClassNames, "ape\ncat\ndog\nemu"}};
   RunMetadata of_another_net = four;
   of_another_net[kNet] = "cifarnet";
-  EXPECT_THAT([&] { RequireSameClasses(three, four, "RUN/model.ckpt-3.h5"); },
+  EXPECT_THAT([&] { RequireSameClasses(kReader, three, four, "RUN/model.ckpt-3.h5"); },
               ::testing::ThrowsMessage<DataError>(
                   ::testing::AllOf(HasSubstr("RUN/model.ckpt-3.h5: was trained on other classes"),
                                    HasSubstr("got 4 classes in the data, want 3; new: ape;"))));
-  EXPECT_THAT([&] { RequireSameClasses(four, three, "RUN"); },
+  EXPECT_THAT([&] { RequireSameClasses(kReader, four, three, "RUN"); },
               ::testing::ThrowsMessage<DataError>(HasSubstr("missing: ape;")));
-  RequireSameClasses(three, of_another_net, "RUN");  // the variables will tell
-  RequireSameClasses({}, four, "RUN");
+  RequireSameClasses(kReader, three, of_another_net, "RUN");  // the variables will tell
+  RequireSameClasses(kReader, {}, four, "RUN");
 }
 
 TEST(ResumeTest, RejectsTheBestCheckpointOfAnEarlierRun) {

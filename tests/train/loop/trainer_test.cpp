@@ -335,8 +335,16 @@ TEST(TrainerTest, DoesNotSaveNanWeights) {
   Job job{.options = OptionsFor(folder, 3)};
   job.batch_norm = true;
   job.make_weights_nan = true;  // a ReLU may hide the NaN from the loss
-  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("weights of net/conv/BatchNorm/beta"));
+  EXPECT_THAT(RunJob(job).errors[0], AllOf(HasSubstr("weights of net/conv/BatchNorm/beta"),
+                                           HasSubstr("there is no checkpoint yet")));
   EXPECT_TRUE(io::ListCheckpoints(folder.path()).empty());
+  job.make_weights_nan = false;
+  job.options.max_number_of_steps = 1;
+  ExpectNoErrors(RunJob(job));
+  job.make_weights_nan = true;
+  job.options.max_number_of_steps = 6;
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("the last checkpoint is intact"));
+  EXPECT_EQ(StepsSaved(folder), std::vector<int64_t>{1});
 }
 
 TEST(TrainerTest, RejectsASecondRunInTheSameFolder) {

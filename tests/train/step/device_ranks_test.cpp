@@ -41,6 +41,7 @@ TEST(DeviceRanks, TwoRanksGiveTheSameBitsAsOnTheHost) {
        {Case{"plain", {}},
         {"micro-batches", {.accumulation_steps = 2}},
         {"micro-batches; every second step has only one", {.accumulation_steps = 2}, 1, 20},
+        {"reproducible", {.accumulation_steps = 2, .reproducible = true}},
         {"local SGD", {.accumulation_steps = 2, .local_sgd_steps = 2}, 0}}) {
     SCOPED_TRACE(c.what);
     RankTraining training{.num_ranks = 2,
@@ -56,41 +57,36 @@ TEST(DeviceRanks, TwoRanksGiveTheSameBitsAsOnTheHost) {
   }
 }
 
-// Four ranks. NCCL chooses its own order of additions, and it has no Adasum.
-TEST(DeviceRanks, ReductionsThroughTheHostGiveTheSameBitsAsOnTheHost) {
-  const optim::OptimizerOptions clipping{.clip_gradient_norm = 1};
-  const std::vector<StepOptions> ways = {{.optimizer = "momentum",
-                                          .optimizer_options = clipping,
-                                          .accumulation_steps = 2,
-                                          .reproducible = true},
-                                         {.optimizer = "momentum",
-                                          .optimizer_options = clipping,
+// Four ranks. NCCL has no Adasum.
+TEST(DeviceRanks, AdasumThroughTheHostGivesTheSameBitsAsOnTheHost) {
+  const RankTraining training{.num_ranks = 4,
+                              .rows = 2,
+                              .steps = kManySteps,
+                              .options = {.optimizer = "momentum",
+                                          .optimizer_options = {.clip_gradient_norm = 1},
                                           .reduction = collectives::Reduction::kAdasum,
                                           .audit_every_n_steps = 2}};
-  for (const StepOptions& options : ways) {
-    SCOPED_TRACE(options.reproducible ? "reproducible" : "adasum");
-    const RankTraining training{.num_ranks = 4, .rows = 2, .steps = kManySteps, .options = options};
-    EXPECT_EQ(ExpectSameBits(training).replays, 0);
-  }
+  EXPECT_EQ(ExpectSameBits(training).replays, 0);
 }
 
-TEST(DeviceRanks, AnyNumberOfRanksGivesTheSameBits) {
-  RankTraining training{
-      .rows = 2,
-      .num_samples = 32,
-      .steps = kManySteps,
-      .backend = MakeEmulatedCuda,
-      .options = {.optimizer = "momentum", .accumulation_steps = 8, .reproducible = true},
-      .run_ahead = true};
-  const TrainingOutcome one = Train(training);
-  for (const int ranks : {2, 4}) {
-    training.num_ranks = ranks;
-    training.options.accumulation_steps = 8 / ranks;
-    training.connect_devices = ConnectWalled(ranks);
-    const TrainingOutcome many = Train(training);
-    EXPECT_EQ(many.losses, one.losses) << ranks;
-    EXPECT_EQ(many.weights, one.weights) << ranks;
+// The audits show that all ranks have the same weights.
+TEST(DeviceRanks, GradientsThatTravelAsBf16TrainAlike) {
+  TrainingOutcome outcomes[2];
+  for (const bool rounds : {false, true}) {
+    outcomes[rounds] =
+        carole::testing::Train({.num_ranks = 3,
+                                .rows = 4,
+                                .num_samples = 96,
+                                .steps = kManySteps,
+                                .backend = MakeEmulatedCuda,
+                                .options = {.optimizer = "momentum", .audit_every_n_steps = 2},
+                                .connect_devices = ConnectWalled(3),
+                                .communicator = {.wire_dtype = rounds ? DType::kBF16 : DType::kF32},
+                                .run_ahead = true});
+    EXPECT_EQ(outcomes[rounds].replays, kReplayedSteps);
   }
+  EXPECT_NE(outcomes[true].weights, outcomes[false].weights);
+  EXPECT_LT(LargestDifference(outcomes[true].losses, outcomes[false].losses), 1e-2);
 }
 
 // With replay and without it. The reference is one rank on the host with the whole batch.
@@ -132,6 +128,33 @@ TEST(DeviceRanks, SyncBatchNormInMicroBatchesCanBeReplayed) {
   }
   EXPECT_EQ(outcomes[true].losses, outcomes[false].losses);
   EXPECT_EQ(outcomes[true].weights, outcomes[false].weights);
+}
+
+// Losses and statistics are final when backward begins, so backward hides their reductions.
+TEST(DeviceRanks, SmallReductionsStartBeforeThoseOfGradients) {
+  for (auto* const make : {MakeReferenceBackend, MakeEmulatedCuda}) {
+    SCOPED_TRACE(make(1)->name());
+    const auto connect = ConnectWalled(2);
+    RunRanks(2, [&](FullCommunicator& c) {
+      SmallStep step(c, {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 4}},
+                     {.backend = make, .connect_devices = connect, .batch_norm = true});
+      FormulaSource source({.rank = c.rank(), .size = 2});
+      step.Run(*source.Next(), {.learning_rate = 0.05});  // the first step has more operations
+      std::vector<std::string> reductions;
+      c.SetObserver([&](const collectives::CollectiveRecord& record) {
+        if (record.operation == collectives::Operation::kAllReduce)
+          reductions.push_back(fmt::format("{} {}", record.what, record.bucket));
+      });
+      step.Run(*source.Next(), {.step = 1, .learning_rate = 0.05});
+      c.SetObserver({});
+      std::vector<std::string> want{"losses 0", "statistics 0", "gradients 0", "gradients 1"};
+      if (make == MakeEmulatedCuda) {
+        want[0] = "losses on devices 0";
+        want.push_back("losses 0");  // for the host
+      }
+      EXPECT_EQ(reductions, want);
+    });
+  }
 }
 
 // Only rank 0 writes histograms.
@@ -189,16 +212,25 @@ std::vector<std::vector<float>> SavedValues(TrainStep& step) {
   return kept;
 }
 
-// Also if only one of three ranks has a bad batch. The next step works as usual.
+// Also if only one of three ranks has a bad batch, and if gradients travel as bf16. The next step
+// works as usual.
 TEST(DeviceRanks, AStepThatIsNotFiniteChangesNothing) {
-  for (auto* const make : {MakeReferenceBackend, MakeWalledReference, MakeEmulatedCuda}) {
+  struct Case {
+    std::unique_ptr<Backend> (*make)(int threads);
+    DType wire = DType::kF32;
+  };
+  for (const Case& tested : {Case{MakeReferenceBackend},
+                             {MakeWalledReference},
+                             {MakeEmulatedCuda},
+                             {MakeEmulatedCuda, DType::kBF16}}) {
     for (const int num_ranks : {1, 3}) {
-      SCOPED_TRACE(std::string(make(1)->name()) + " on " + std::to_string(num_ranks));
+      SCOPED_TRACE(
+          fmt::format("{} on {}, {}", tested.make(1)->name(), num_ranks, Name(tested.wire)));
       const int bad_rank = num_ranks / 2;
       const auto connect = ConnectWalled(num_ranks);
-      RunRanks(num_ranks, [&](FullCommunicator& c) {
+      const auto work = [&](FullCommunicator& c) {
         SmallStep step(c, {.optimizer = "adam", .moving_average_decay = 0.9},
-                       {.backend = make, .connect_devices = connect, .batch_norm = true});
+                       {.backend = tested.make, .connect_devices = connect, .batch_norm = true});
         step.replica().moving_averages->Reset();
         FormulaSource source(
             {.rank = c.rank(), .size = num_ranks, .bad_batches = {1}, .bad_rank = bad_rank});
@@ -214,7 +246,8 @@ TEST(DeviceRanks, AStepThatIsNotFiniteChangesNothing) {
         EXPECT_EQ(SavedValues(step), before);
         EXPECT_TRUE(run().applied);
         EXPECT_NE(SavedValues(step), before);
-      });
+      };
+      RunRanks(num_ranks, work, {.wire_dtype = tested.wire});
     }
   }
 }

@@ -220,7 +220,7 @@ TEST(TrainStepTest, NamesALabelOutOfRange) {
 }
 
 TEST(TrainStepTest, NamesARankWithOtherLayouts) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   const auto errors = ErrorsOfRanks(2, [](FullCommunicator& c) {
     const SmallStep step(c, {.optimizer = "sgd"},
                          {.backend = c.rank() == 0 ? MakeReferenceBackend : MakeOneDnnBackend});

@@ -222,7 +222,7 @@ TEST_P(Trajectory, ReferenceInDouble) {
 // after two or three steps: one ReLU whose input rounds to the other side of 0 changes a gradient
 // by 3 %.
 TEST_P(Trajectory, OneDnnInFloat) {
-  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   const Tolerance tolerance = HasBatchNorm() ? Tolerance{.loss = 1e-2, .weights = 0, .steps = 2}
                                              : Tolerance{.loss = 1e-4, .weights = 1e-4};
   RunRanks(num_ranks(), [&](FullCommunicator& c) {

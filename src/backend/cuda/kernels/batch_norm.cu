@@ -16,15 +16,15 @@
 //      d = x - pivot. The pivot is x of the channel's first pixel: without it, the variance would
 //      be a difference of two large numbers if |mean| is large.
 //   2. Moments. In the last kernel of ChannelSums(), for each channel: mean, rstd, and the update
-//      of the moving statistics (FinishLocal).
+//      of the moving statistics (batch_statistics.h).
 //   3. Apply. ForMatrix() computes y of all pixels, also of those that are not valid. It goes from
 //      the last pixel to the first, since phase 1 read the last ones last and the cache still holds
 //      some of them.
 // Inference has phase 3 only, with the moving statistics.
 //
 // Statistics over all ranks (sync_batch_norm). Pivots differ between ranks, so each rank converts
-// its sums to pivot 0: the sums of x and x^2, in doubles (PackForAllReduce). An all-reduce adds
-// them in stream order, and a small kernel computes the moments (UseGlobalMoments).
+// its sums to pivot 0: the sums of x and x^2, in doubles (PackMoments). An all-reduce adds them in
+// stream order, and a small kernel computes the moments (WriteGlobalMoments).
 //
 // A worked example. One channel, 8 pixels: 100 101 102 103 100 101 102 103.
 //   pivot = 100; d = 0 1 2 3 0 1 2 3; sum d = 12; sum d^2 = 28
@@ -50,95 +50,13 @@
 #include <type_traits>
 
 #include "src/backend/cuda/kernels/batch_norm.h"
+#include "src/backend/cuda/kernels/batch_statistics.h"
 
 namespace carole::cuda {
 namespace {
 
 constexpr auto kForwardIn = kPosition<BatchNormInputs>;
 constexpr auto kForwardOut = kPosition<BatchNormOutputs>;
-
-// Sums of d and d^2 for ChannelSums(), with d = x - pivot.
-template <typename T, int N>
-struct StatisticsSums {
-  static constexpr int kReadsInFlight = 4;
-  ValidPixels valid_pixels;
-  int64_t channels;
-  const T* x;
-
-  struct Pivot {
-    int64_t channel;
-    Floats<N> values;
-  };
-  __device__ int64_t Pixels() const { return valid_pixels.NumValid(); }
-  __device__ Pivot Column(int64_t channel) const { return {channel, Load<N>(x + channel)}; }
-  __device__ Pack<T, N> Read(const Pivot& pivot, int64_t pixel) const {
-    return ReadPack<N>(x + pixel * channels + pivot.channel);
-  }
-  __device__ void Add(const Pivot& pivot, int64_t, const Pack<T, N>& read, Floats<N>* sums) const {
-    const Floats<N> values = ToFloats(read);
-    for (int i = 0; i < N; ++i) {
-      const float d = values[i] - pivot.values[i];
-      sums[0][i] += d;
-      sums[1][i] += d * d;
-    }
-  }
-};
-
-// Mean and biased variance of a channel's pixels.
-struct Moments {
-  double mean, variance, count;
-
-  __device__ static Moments Of(const TwoSums& sums) {
-    const double mean = sums.first / sums.count, spread = sums.second / sums.count - mean * mean;
-    return {mean, spread < 0 ? 0 : spread, sums.count};
-  }
-};
-
-// Writes mean and rstd of a channel, and updates its moving statistics.
-struct WriteMoments {
-  double epsilon, rate;  // rate: 1 - decay of the moving statistics; 0 in inference
-  float *moving_mean, *moving_variance, *mean, *rstd;
-
-  __device__ void operator()(int64_t c, const Moments& m) const {
-    if (rate != 0) {
-      const double n = m.count, unbiased = n > 1 ? m.variance * n / (n - 1) : m.variance;
-      moving_mean[c] = moving_mean[c] + rate * (m.mean - moving_mean[c]);
-      moving_variance[c] = moving_variance[c] + rate * (unbiased - moving_variance[c]);
-    }
-    mean[c] = static_cast<float>(m.mean);
-    rstd[c] = static_cast<float>(1 / sqrt(m.variance + epsilon));
-  }
-};
-
-// Writes the moments of this rank's pixels, from its sums.
-template <typename T>
-struct FinishLocal {
-  ValidPixels valid_pixels;
-  const T* x;
-  WriteMoments write;
-
-  __device__ void operator()(int64_t c, const double* sums) const {
-    Moments m = Moments::Of({sums[0], sums[1], static_cast<double>(valid_pixels.NumValid())});
-    m.mean += static_cast<float>(x[c]);
-    write(c, m);
-  }
-};
-
-// Writes the sums of x and x^2 for the all-reduce. They have the same pivot on all ranks, 0. As
-// doubles they keep all digits that fp32 has.
-template <typename T>
-struct PackForAllReduce {
-  ValidPixels valid_pixels;
-  const T* x;
-  AllReduceBuffer all_reduce_buffer;
-
-  __device__ void operator()(int64_t c, const double* sums) const {
-    const double n = static_cast<double>(valid_pixels.NumValid());
-    // Without valid rows, x may hold anything, also infinity.
-    const double pivot = n > 0 ? static_cast<float>(x[c]) : 0;
-    all_reduce_buffer.Put(c, {sums[0] + n * pivot, sums[1] + pivot * (2 * sums[0] + n * pivot), n});
-  }
-};
 
 // Computes y for ForMatrix(). kResidual is whether there is a residual: without one it takes no
 // registers.
@@ -188,10 +106,8 @@ class BatchNorm : public CudaKernel {
       : CudaKernel(spec, device),
         a_(spec.attributes.as<BatchNormAttributes>()),
         channels_(in_shape(kForwardIn.x)[1]),
-        valid_pixels_(in_shape(kForwardIn.x), device.run_context),
-        sums_bytes_(AlignUp(PartialSumsBytes<2, N>(valid_pixels_.all(), channels_))),
-        all_reduce_buffer_bytes_(AlignUp(AllReduceBuffer::Bytes(channels_))) {
-    workspace_bytes_ = sums_bytes_ + all_reduce_buffer_bytes_ + 2 * sizeof(float) * channels_;
+        statistics_(in_shape(kForwardIn.x), device) {
+    workspace_bytes_ = statistics_.workspace_bytes() + 2 * sizeof(float) * channels_;
   }
 
   void Run(const RunContext& context) override {
@@ -201,42 +117,28 @@ class BatchNorm : public CudaKernel {
                              in<float>(kForwardIn.moving_variance),
                              mean(),
                              rstd()};
-    if (!a_.training) {
-      UseMovingMoments(write);
-    } else if (context.sum_over_ranks) {
-      Sum(PackForAllReduce<T>{valid_pixels_, in<T>(kForwardIn.x), all_reduce_buffer()});
-      all_reduce_buffer().SumOverRanks(context);
-      UseGlobalMoments(write);
+    if (a_.training) {
+      statistics_.Run(context, in<T>(kForwardIn.x), memory_.workspace, write);
     } else {
-      Sum(FinishLocal<T>{valid_pixels_, in<T>(kForwardIn.x), write});
+      UseMovingMoments(write);
     }
     in<T>(kForwardIn.residual) != nullptr ? Apply<true>() : Apply<false>();
   }
 
-  // Public: nvcc requires this of functions that contain a device lambda.
+  // Public: nvcc requires this of a function that contains a device lambda.
   void UseMovingMoments(const WriteMoments& write) const {
     ForEach(device_.stream, channels_, [=] __device__(int64_t c) {
       write(c, {write.moving_mean[c], write.moving_variance[c], 0});
     });
   }
-  void UseGlobalMoments(const WriteMoments& write) const {
-    const AllReduceBuffer all_reduce_buffer = this->all_reduce_buffer();
-    ForEach(device_.stream, channels_,
-            [=] __device__(int64_t c) { write(c, Moments::Of(all_reduce_buffer.At(c))); });
-  }
 
  private:
-  template <typename Finish>
-  void Sum(Finish finish) const {
-    ChannelSums<2, N>(device_.stream, valid_pixels_.all(), channels_, memory_.workspace,
-                      StatisticsSums<T, N>{valid_pixels_, channels_, in<T>(kForwardIn.x)}, finish);
-  }
   template <bool kResidual>
   void Apply() const {
-    ForMatrix<N>(device_.stream, valid_pixels_.all(), channels_,
+    ForMatrix<N>(device_.stream, statistics_.pixels().all(), channels_,
                  ApplyForward<T, N, kResidual>{
                      {mean(), rstd(), in<float>(kForwardIn.gamma), in<float>(kForwardIn.beta)},
-                     valid_pixels_,
+                     statistics_.pixels(),
                      channels_,
                      in<T>(kForwardIn.x),
                      in<T>(kForwardIn.residual),
@@ -244,26 +146,22 @@ class BatchNorm : public CudaKernel {
                      {out<uint8_t>(kForwardOut.relu_bitmask)},
                      Relu(a_)});
   }
-  AllReduceBuffer all_reduce_buffer() const {
-    return {reinterpret_cast<double*>(memory_.workspace + sums_bytes_), channels_};
-  }
   // The outputs mean and rstd, or memory in the workspace if the operation does not have them.
   float* mean() const {
     float* wanted = out<float>(kForwardOut.mean);
-    return wanted != nullptr ? wanted : workspace_statistics();
+    return wanted != nullptr ? wanted : workspace_moments();
   }
   float* rstd() const {
     float* wanted = out<float>(kForwardOut.rstd);
-    return wanted != nullptr ? wanted : workspace_statistics() + channels_;
+    return wanted != nullptr ? wanted : workspace_moments() + channels_;
   }
-  float* workspace_statistics() const {
-    return reinterpret_cast<float*>(memory_.workspace + sums_bytes_ + all_reduce_buffer_bytes_);
+  float* workspace_moments() const {
+    return reinterpret_cast<float*>(memory_.workspace + statistics_.workspace_bytes());
   }
 
   const BatchNormAttributes a_;
   const int64_t channels_;
-  const ValidPixels valid_pixels_;
-  const size_t sums_bytes_, all_reduce_buffer_bytes_;
+  const BatchStatistics<T, N> statistics_;
 };
 
 std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, const Device& device) {

@@ -7,6 +7,7 @@
 
 #include "src/backend/cuda/kernels/channel_sums.h"
 #include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/cuda/runtime/valid_rows.h"
 #include "src/backend/ops/batch_norm.h"
 #include "src/backend/ops/relu.h"
 #include "src/tensor/buffer.h"
@@ -24,10 +25,7 @@ struct ValidPixels {
       : run_context(run_context), images(x[0]), pixels_per_image(x.rank() == 4 ? x[2] * x[3] : 1) {}
   // The number of all pixels, valid or not.
   __host__ __device__ int64_t all() const { return images * pixels_per_image; }
-  __device__ int64_t NumValid() const {
-    const int64_t rows = run_context->valid_rows;
-    return (rows == 0 ? images : rows == RunContext::kNoRows ? 0 : rows) * pixels_per_image;
-  }
+  __device__ int64_t NumValid() const { return ValidRows(*run_context, images) * pixels_per_image; }
   // Returns the i-th pixel in reverse order.
   __device__ int64_t FromTheEnd(int64_t i) const { return all() - 1 - i; }
 };
@@ -91,6 +89,67 @@ struct AllReduceBuffer {
   __device__ TwoSums At(int64_t c) const {
     return {values[c], values[channels + c], values[2 * channels]};
   }
+};
+
+// The functors that BackwardSums calls for each channel. Write has
+//   TwoSums WriteLocal(channel, sums)   writes dgamma and dbeta of this rank, and returns its sums
+//   void WriteGlobal(channel, sums)     writes shift and slope from the sums of all ranks
+template <typename Write>
+struct FinishLocal {
+  Write write;
+  __device__ void operator()(int64_t c, const double* sums) const {
+    write.WriteGlobal(c, write.WriteLocal(c, sums));
+  }
+};
+template <typename Write>
+struct PackForAllReduce {
+  Write write;
+  AllReduceBuffer all_reduce_buffer;
+  __device__ void operator()(int64_t c, const double* sums) const {
+    all_reduce_buffer.Put(c, write.WriteLocal(c, sums));
+  }
+};
+template <typename Write>
+struct UseGlobalSums {
+  Write write;
+  AllReduceBuffer all_reduce_buffer;
+  __device__ void operator()(int64_t c) const { write.WriteGlobal(c, all_reduce_buffer.At(c)); }
+};
+
+// The sums of a backward pass over the pixels of this rank or of all ranks, and two factors for
+// each channel that follow from them: shift and slope. All are in the workspace of the kernel.
+template <int N>
+class BackwardSums {
+ public:
+  BackwardSums(int64_t pixels, int64_t channels)
+      : channels_(channels),
+        sums_bytes_(AlignUp(PartialSumsBytes<2, N>(pixels, channels))),
+        all_reduce_buffer_bytes_(AlignUp(AllReduceBuffer::Bytes(channels))) {}
+
+  size_t workspace_bytes() const {
+    return sums_bytes_ + all_reduce_buffer_bytes_ + 2 * sizeof(float) * channels_;
+  }
+  float* shift(std::byte* workspace) const {
+    return reinterpret_cast<float*>(workspace + sums_bytes_ + all_reduce_buffer_bytes_);
+  }
+  float* slope(std::byte* workspace) const { return shift(workspace) + channels_; }
+
+  // Enqueues the kernels, and the all-reduce if the context has one. sum(finish) calls
+  // ChannelSums() with two sums and this workspace.
+  template <typename Write, typename Sum>
+  void Run(const RunContext& context, CUstream_st* stream, std::byte* workspace, const Write& write,
+           const Sum& sum) const {
+    if (!context.sum_over_ranks) return sum(FinishLocal<Write>{write});
+    const AllReduceBuffer all_reduce_buffer{reinterpret_cast<double*>(workspace + sums_bytes_),
+                                            channels_};
+    sum(PackForAllReduce<Write>{write, all_reduce_buffer});
+    all_reduce_buffer.SumOverRanks(context);
+    ForEach(stream, channels_, UseGlobalSums<Write>{write, all_reduce_buffer});
+  }
+
+ private:
+  const int64_t channels_;
+  const size_t sums_bytes_, all_reduce_buffer_bytes_;
 };
 
 // The parameters of N neighboring channels. Forward and backward compute the same bits with them,

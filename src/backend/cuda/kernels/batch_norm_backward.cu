@@ -14,9 +14,8 @@
 //   1. Sums. ChannelSums() sums g and g * (x - mean) of each channel. If there is an output
 //      dresidual, this pass also writes g there.
 //   2. For each channel: dgamma, dbeta, shift and slope (WriteGradients). With synchronized batch
-//   norm,
-//      dgamma and dbeta are the sums of this rank, and an all-reduce of the sums comes before shift
-//      and slope, which are those of all ranks.
+//      norm, dgamma and dbeta are the sums of this rank. Shift and slope are those of all ranks, so
+//      an all-reduce of the sums comes before them.
 //   3. Apply. ForMatrix() computes dx of all pixels, from the last one to the first, for the cache.
 //      If phase 1 wrote g, this pass reads g and x only: no dy2, no mask (GradientInputs::Masked).
 //
@@ -252,30 +251,15 @@ struct WriteGradients {
   const float* rstd;
   float *dgamma, *dbeta, *shift, *slope;
 
-  __device__ TwoSums WriteLocalGradients(int64_t c, const double* sums) const {
+  __device__ TwoSums WriteLocal(int64_t c, const double* sums) const {
     const TwoSums own{sums[0], sums[1] * rstd[c], static_cast<double>(valid_pixels.NumValid())};
     if (dbeta != nullptr) dbeta[c] = static_cast<float>(own.first);
     if (dgamma != nullptr) dgamma[c] = static_cast<float>(own.second);
     return own;
   }
-  __device__ void WriteDxTerms(int64_t c, const TwoSums& all) const {
+  __device__ void WriteGlobal(int64_t c, const TwoSums& all) const {
     shift[c] = static_cast<float>(all.first / all.count);
     slope[c] = static_cast<float>(rstd[c] * all.second / all.count);
-  }
-};
-
-struct FinishLocal {
-  WriteGradients write;
-  __device__ void operator()(int64_t c, const double* sums) const {
-    write.WriteDxTerms(c, write.WriteLocalGradients(c, sums));
-  }
-};
-
-struct PackForAllReduce {
-  WriteGradients write;
-  AllReduceBuffer all_reduce_buffer;
-  __device__ void operator()(int64_t c, const double* sums) const {
-    all_reduce_buffer.Put(c, write.WriteLocalGradients(c, sums));
   }
 };
 
@@ -288,9 +272,8 @@ class BatchNormBackward : public CudaKernel {
         dy_begin_(spec.attributes.as<BatchNormAttributes>().dy_begin),
         channels_(in_shape(kBackIn.x)[1]),
         valid_pixels_(in_shape(kBackIn.x), device.run_context),
-        sums_bytes_(AlignUp(PartialSumsBytes<2, N>(valid_pixels_.all(), channels_))),
-        all_reduce_buffer_bytes_(AlignUp(AllReduceBuffer::Bytes(channels_))) {
-    workspace_bytes_ = sums_bytes_ + all_reduce_buffer_bytes_ + 2 * sizeof(float) * channels_;
+        sums_(valid_pixels_.all(), channels_) {
+    workspace_bytes_ = sums_.workspace_bytes();
   }
 
   void Run(const RunContext& context) override {
@@ -310,22 +293,9 @@ class BatchNormBackward : public CudaKernel {
     const WriteGradients write{
         valid_pixels_, rstd,   out<float>(kBackOut.dgamma), out<float>(kBackOut.dbeta),
         shift(),       slope()};
-    if (context.sum_over_ranks) {
-      const AllReduceBuffer all_reduce_buffer{
-          reinterpret_cast<double*>(memory_.workspace + sums_bytes_), channels_};
-      Sum(g, PackForAllReduce{write, all_reduce_buffer});
-      all_reduce_buffer.SumOverRanks(context);
-      UseGlobalSums(write, all_reduce_buffer);
-    } else {
-      Sum(g, FinishLocal{write});
-    }
+    sums_.Run(context, device_.stream, memory_.workspace, write,
+              [&](const auto& finish) { Sum(g, finish); });
     Apply(g.Masked());
-  }
-
-  // Public: nvcc requires this of a function that contains a device lambda.
-  void UseGlobalSums(const WriteGradients& write, const AllReduceBuffer& all_reduce_buffer) const {
-    ForEach(device_.stream, channels_,
-            [=] __device__(int64_t c) { write.WriteDxTerms(c, all_reduce_buffer.At(c)); });
   }
 
  private:
@@ -339,7 +309,7 @@ class BatchNormBackward : public CudaKernel {
     f.template operator()<ExtraInputs::kNone>();
   }
   template <typename Finish>
-  void Sum(const GradientInputs<T, N>& g, Finish finish) const {
+  void Sum(const GradientInputs<T, N>& g, const Finish& finish) const {
     WithExtraInputs(g.extra_inputs(), [&]<ExtraInputs kExtraInputs>() {
       ChannelSums<2, N>(device_.stream, valid_pixels_.all(), channels_, memory_.workspace,
                         GradientSums<T, N, kExtraInputs>{{g}}, finish);
@@ -356,15 +326,13 @@ class BatchNormBackward : public CudaKernel {
                    ApplyBackward<T, N, kExtraInputs>{{g}, shift(), slope(), addend, dx});
     });
   }
-  float* shift() const {
-    return reinterpret_cast<float*>(memory_.workspace + sums_bytes_ + all_reduce_buffer_bytes_);
-  }
-  float* slope() const { return shift() + channels_; }
+  float* shift() const { return sums_.shift(memory_.workspace); }
+  float* slope() const { return sums_.slope(memory_.workspace); }
 
   const Relu relu_;
   const int64_t dy_begin_, channels_;
   const ValidPixels valid_pixels_;
-  const size_t sums_bytes_, all_reduce_buffer_bytes_;
+  const BackwardSums<N> sums_;
 };
 
 bool IsTraining(const OpSpec& spec, const Device& device) {

@@ -10,8 +10,12 @@
 namespace carole::cuda {
 
 // The search ends after this many plans have been timed, in the library's order. Failed plans do
-// not count. cuDNN offers about 40 plans.
-inline constexpr int kMaxPlans = 16;
+// not count. cuDNN offers about 40 plans. The CMake option CAROLE_MAX_PLANS changes the number, to
+// measure what more plans would gain (tests/gpu/README.md).
+#ifndef CAROLE_MAX_PLANS
+#define CAROLE_MAX_PLANS 16
+#endif
+inline constexpr int kMaxPlans = CAROLE_MAX_PLANS;
 // The search tries to time at least this many plans.
 inline constexpr int kMinPlans = 4;
 // Time limits of the search: once it has timed kMinPlans plans, and before that. The clock starts

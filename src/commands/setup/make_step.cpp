@@ -1,13 +1,10 @@
-#include "src/commands/setup/activation_memory.h"
+#include "src/commands/setup/make_step.h"
 
-#include <algorithm>
 #include <optional>
-#include <vector>
+#include <utility>
 
-#include "launch/machine/memory.h"
+#include "launch/machine/cores.h"
 #include "src/core/error.h"
-#include "src/core/hash.h"
-#include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/text/parse_number.h"
 #include "src/train/step/step_memory.h"
@@ -25,27 +22,6 @@ std::optional<double> ParseGiB(const std::string& text) {
   return gib && *gib > 0 && *gib <= kMaxGiB ? gib : std::nullopt;
 }
 
-// Returns the bytes that every rank can have: the minimum over ranks of the rank's share of its
-// device's memory, or of its host's if it computes there. Ranks on one host share its memory.
-int64_t MinMemoryShare(const RankContext& context) {
-  collectives::Communicator& communicator = context.communicator();
-  struct Rank {
-    uint64_t memory;  // identifies the memory; ranks with the same value share it
-    int64_t available;
-  };
-  const auto free = context.backend().FreeBytes();
-  const Rank mine = free ? Rank{static_cast<uint64_t>(context.rank()), static_cast<int64_t>(*free)}
-                         : Rank{Fnv1a64(HostName()), launch::AvailableMemory()};
-  const std::vector<Rank> all = AllGather(communicator, mine, {.what = "memory"});
-  int64_t least = mine.available;
-  for (const Rank& rank : all) {
-    const auto sharers = std::count_if(
-        all.begin(), all.end(), [&](const Rank& other) { return other.memory == rank.memory; });
-    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(sharers, 1));
-  }
-  return least;
-}
-
 // Returns the bytes that are left for activations. `share`: the bytes that a rank can have.
 size_t ActivationBudget(double share, const Graph& graph, const train::StepOptions& options) {
   const auto state = static_cast<double>(train::StateBytes(graph, options));
@@ -61,6 +37,20 @@ size_t ActivationBudget(double share, const Graph& graph, const train::StepOptio
   return static_cast<size_t>(left);
 }
 
+// Sets the memory limits of a step, the same on all ranks. `flag`: --activation_memory.
+void SetMemory(const std::string& flag, const RankContext& context, const Graph& graph,
+               train::StepOptions& options) {
+  const int64_t share = context.MinMemoryShare(RankContext::Memory::kBackend);
+  // Only the chief gets the limit, so that one rank warns for all: their shares are equal.
+  if (share > 0 && context.is_chief() && !context.backend().has_own_memory())
+    options.host_memory_bytes = share;
+  if (flag == "auto") {
+    options.activation_bytes = ActivationBudget(static_cast<double>(share), graph, options);
+  } else if (!flag.empty()) {
+    options.activation_bytes = static_cast<size_t>(*ParseGiB(flag) * kGiB);
+  }
+}
+
 }  // namespace
 
 void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
@@ -73,17 +63,21 @@ void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
       });
 }
 
-void SetMemory(const std::string& flag, const RankContext& context, const Graph& graph,
-               train::StepOptions& options) {
-  const int64_t share = MinMemoryShare(context);
-  // Only the chief gets the limit, so that one rank warns for all: their shares are equal.
-  if (share > 0 && context.is_chief() && !context.backend().has_own_memory())
-    options.host_memory_bytes = share;
-  if (flag == "auto") {
-    options.activation_bytes = ActivationBudget(static_cast<double>(share), graph, options);
-  } else if (!flag.empty()) {
-    options.activation_bytes = static_cast<size_t>(*ParseGiB(flag) * kGiB);
-  }
+OwnedUnlessFailing<train::TrainStep> MakeStep(const RankContext& context,
+                                              std::unique_ptr<Graph> graph,
+                                              train::StepOptions options,
+                                              const std::string& activation_memory) {
+  options.processor = launch::CpuModelName();
+  SetMemory(activation_memory, context, *graph, options);
+  options.connect_devices = [&context, sync_batch_norm = options.sync_batch_norm,
+                             reproducible = options.reproducible] {
+    context.ConnectDevices({.has_urgent_sums = sync_batch_norm, .in_tree_order = reproducible});
+  };
+  auto step = MakeOwnedUnlessFailing<train::TrainStep>(context, std::move(graph), context.backend(),
+                                                       context.communicator(), options);
+  context.ChooseWireDtype();
+  step->ChooseBucketSize();
+  return step;
 }
 
 }  // namespace carole::commands

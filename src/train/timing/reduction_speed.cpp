@@ -1,0 +1,61 @@
+// The host cannot measure a sum on a device: until it has enqueued the sum and waited for it, ten
+// times the latency of the sum may have passed. Nothing of that happens when a captured step is
+// replayed. So the device's clock is read right before and right after the sum, in its stream.
+#include "src/train/timing/reduction_speed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "src/core/log.h"
+#include "src/train/timing/device_timeline.h"
+
+namespace carole::train {
+namespace {
+
+constexpr int kTimes = 6;                                  // the first one is slower
+constexpr size_t kSmall = 4096, kLarge = size_t{4} << 20;  // values: 16 KiB, 16 MiB
+constexpr collectives::Tag kTag{.what = "bucket measurement", .may_round = true};
+
+// Returns the time of the last sum on the rank that came last. Others have waited for it.
+double ShortestOverRanks(collectives::Communicator& communicator, const DeviceSpan& sum) {
+  const std::chrono::duration<double, std::micro> time = sum.end - sum.start;
+  return std::ranges::min(AllGather(communicator, time.count(), kTag));
+}
+
+}  // namespace
+
+ReductionSpeed MeasureReductions(const Backend& backend,
+                                 collectives::FullCommunicator& communicator,
+                                 std::span<float> gradients) {
+  // If a sum fails, the communicator's thread may use this timeline a little longer.
+  const auto timeline = std::make_shared<DeviceTimeline>(backend);
+  const std::unique_ptr<Download> download = timeline->MakeDownload();
+  communicator.ObserveDeviceSums(RecorderOfSums(timeline));
+  const auto fastest_us = [&](std::span<float> values) {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kTimes; ++i) {
+      timeline->BeginStep();
+      communicator.AllReduce(values, kTag);
+      timeline->BeginDownload(*download);
+      fastest =
+          std::min(fastest, ShortestOverRanks(communicator, timeline->Take(*download).front()));
+    }
+    return fastest;
+  };
+  const std::span<float> large = gradients.first(std::min(gradients.size(), kLarge));
+  const std::span<float> small = large.first(std::min(large.size(), kSmall));
+  const double small_us = fastest_us(small);
+  const double large_us = fastest_us(large);
+  communicator.ObserveDeviceSums({});
+  if (communicator.rank() == 0)
+    LogInfo("comm", "all-reduce {} bytes take {:.0f} us on the GPUs, {} bytes {:.0f} us",
+            small.size_bytes(), small_us, large.size_bytes(), large_us);
+  const auto difference = static_cast<double>(large.size_bytes() - small.size_bytes());
+  return {.latency_us = small_us,
+          .us_per_byte = difference > 0 ? std::max(0.0, large_us - small_us) / difference : 0};
+}
+
+}  // namespace carole::train

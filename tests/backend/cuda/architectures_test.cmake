@@ -1,0 +1,11 @@
+# cmake -P architectures_test.cmake: checks for which GPUs releases have code.
+include(${CMAKE_CURRENT_LIST_DIR}/../../../src/backend/cuda/architectures.cmake)
+function(expect version)
+  carole_cuda_architectures(${version} got)
+  if(NOT got STREQUAL "${ARGN}")
+    message(FATAL_ERROR "CUDA ${version}: got ${got}, want ${ARGN}")
+  endif()
+endfunction()
+expect(12.4 70-real 75-real 80-real 90)
+expect(12.8 70-real 75-real 80-real 90 100-real 120)
+expect(13.0 75-real 80-real 90 100-real 120)
