@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -180,16 +182,22 @@ std::vector<CheckpointVariable> ReadTable(const Hdf5File& file, const std::strin
   return variables;
 }
 
-// Reads the datasets at `paths`. Many paths may lead to the same dataset. Together they must not
-// need more bytes than the file has, or a small file could fill the memory.
-void ReadData(const Hdf5File& file, std::vector<CheckpointVariable>& variables,
-              const std::vector<std::string>& paths, uint64_t& bytes_left) {
+// Reads the datasets at `paths`, or lets `read` do it. Many paths may lead to the same dataset.
+// Together they must not need more bytes than the file has, or a small file could fill the memory.
+void ReadData(const std::shared_ptr<const Hdf5File>& opened, ElementsIn place,
+              std::vector<CheckpointVariable>& variables, const std::vector<std::string>& paths,
+              uint64_t& bytes_left) {
+  const Hdf5File& file = *opened;
   for (size_t i = 0; i < variables.size(); ++i) {
     const uint64_t bytes = static_cast<uint64_t>(variables[i].shape.size()) * sizeof(float);
     if (bytes > bytes_left)
       Refuse(file.path(), "the variables need more bytes than the file has; the file is damaged");
     bytes_left -= bytes;
-    variables[i].data = file.ReadFloats(paths[i]);
+    if (place == ElementsIn::kFile) {
+      variables[i].read = [opened, path = paths[i]] { return opened->ReadFloats(path); };
+    } else {
+      variables[i].data = file.ReadFloats(paths[i]);
+    }
   }
 }
 
@@ -201,8 +209,10 @@ uint64_t ParseDigest(const Hdf5File& file) {
   return *digest;
 }
 
-Checkpoint Read(const std::string& path, bool with_data) {
-  const Hdf5File file = Hdf5File::Open(path);
+// Reads the header, and the elements unless `place` is nullopt.
+Checkpoint Read(const std::string& path, std::optional<ElementsIn> place) {
+  const auto opened = std::make_shared<const Hdf5File>(Hdf5File::Open(path));
+  const Hdf5File& file = *opened;
   if (!file.Exists(kState)) {
     Refuse(path, "is not a checkpoint of carole: this HDF5 file has no group 'carole'");
   }
@@ -232,10 +242,10 @@ Checkpoint Read(const std::string& path, bool with_data) {
     for (size_t i = 1; file.HasAttribute(kAttributes, PieceName(name, i)); ++i)
       value += file.GetString(kAttributes, PieceName(name, i));
   }
-  if (with_data) {
+  if (place) {
     uint64_t bytes_left = file.bytes();
-    ReadData(file, checkpoint.variables, paths, bytes_left);
-    ReadData(file, checkpoint.slots, slot_paths, bytes_left);
+    ReadData(opened, *place, checkpoint.variables, paths, bytes_left);
+    ReadData(opened, *place, checkpoint.slots, slot_paths, bytes_left);
   }
   return checkpoint;
 }
@@ -276,8 +286,8 @@ std::string ReadKerasTrainingConfig(const std::string& path) {
 
 bool IsCheckpoint(const std::string& path) { return Hdf5File::Open(path).Exists(kState); }
 
-Checkpoint ReadCheckpoint(const std::string& path) {
-  Checkpoint checkpoint = Read(path, true);
+Checkpoint ReadCheckpoint(const std::string& path, ElementsIn place) {
+  Checkpoint checkpoint = Read(path, place);
   const uint64_t digest = ComputeDigest(checkpoint);
   if (digest != checkpoint.digest) {
     Refuse(path,
@@ -288,10 +298,10 @@ Checkpoint ReadCheckpoint(const std::string& path) {
   return checkpoint;
 }
 
-Checkpoint ReadCheckpointHeader(const std::string& path) { return Read(path, false); }
+Checkpoint ReadCheckpointHeader(const std::string& path) { return Read(path, std::nullopt); }
 
 void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec> expected,
-                     const std::string& path) {
+                     const std::string& path, bool (*may_be_unused)(std::string_view name)) {
   constexpr int kMaxShown = 5;
   int count = 0;
   std::string shown;
@@ -313,7 +323,8 @@ void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec>
     found.erase(it);
   }
   for (const CheckpointVariable& v : checkpoint.variables) {
-    if (found.contains(v.name)) add(fmt::format("{} is unexpected", v.name));
+    if (found.contains(v.name) && !(may_be_unused != nullptr && may_be_unused(v.name)))
+      add(fmt::format("{} is unexpected", v.name));
   }
   if (count == 0) return;
   Refuse(path, fmt::format("is a checkpoint of another net: {} variables differ: {}{}; use the {} "

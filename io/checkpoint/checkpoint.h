@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/checkpoint/keras_layout.h"
@@ -26,8 +27,8 @@ struct CheckpointVariable {
   Shape shape;
   std::vector<float> data;  // shape.size() elements; empty if only the header was read
   bool trainable = false;   // false for slots and moving statistics
-  // Replaces `data` when writing: returns the elements each time that they are needed. Used if
-  // there is no memory for a copy of all variables.
+  // Replaces `data`: returns the elements each time that they are needed. Used if there is no
+  // memory for a copy of all variables.
   std::function<std::vector<float>()> read = nullptr;
 };
 
@@ -69,9 +70,13 @@ std::string ReadKerasTrainingConfig(const std::string& path);
 // Throws DiskError if the file cannot be read, DataError if it is not HDF5 or damaged.
 bool IsCheckpoint(const std::string& path);
 
+// Where the elements of a checkpoint are after it was read: in `data`, or in the file, which `read`
+// then reads again. That needs memory for the largest variable only.
+enum class ElementsIn { kMemory, kFile };
+
 // Reads the whole checkpoint and verifies its digest. Throws DataError if the file is damaged,
 // truncated or not a checkpoint of carole, DiskError if it cannot be read.
-Checkpoint ReadCheckpoint(const std::string& path);
+Checkpoint ReadCheckpoint(const std::string& path, ElementsIn place = ElementsIn::kMemory);
 
 // Reads everything except the elements: names, shapes, progress, attributes. The digest is the
 // stored one and is not verified. Throws as ReadCheckpoint().
@@ -79,7 +84,9 @@ Checkpoint ReadCheckpointHeader(const std::string& path);
 
 // Compares the variables of a checkpoint with those of a net. Throws DataError, which names the
 // first variables that are missing, unexpected or of another shape. `path` is for the text only.
+// Variables for which may_be_unused() is true are never unexpected.
 void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec> expected,
-                     const std::string& path);
+                     const std::string& path,
+                     bool (*may_be_unused)(std::string_view name) = nullptr);
 
 }  // namespace carole::io

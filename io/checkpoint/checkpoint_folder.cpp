@@ -64,13 +64,13 @@ std::vector<CheckpointFile> ListCheckpoints(const std::string& folder) {
   return files;
 }
 
-std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
+std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder, ElementsIn place) {
   std::vector<CheckpointFile> files = ListCheckpoints(folder);
   std::reverse(files.begin(), files.end());  // the newest first
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string& path = files[i].path;
     try {
-      return LoadedCheckpoint{path, ReadCheckpoint(path)};
+      return LoadedCheckpoint{path, ReadCheckpoint(path, place)};
     } catch (const DataError& error) {
       LogWarning("io.checkpoint", "skipping a checkpoint: {}", WithoutTag(error.what()));
     } catch (const DiskError& error) {  // possibly temporary: not a reason to lose steps

@@ -32,7 +32,8 @@ struct LoadedCheckpoint {
 // Reads the newest checkpoint whose digest is right. Skips damaged newer ones with a warning.
 // Returns nullopt if the folder has no checkpoint. Throws DataError if it has some and all are
 // damaged: to start silently from scratch would be worse. Throws DiskError if one cannot be read.
-std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder);
+std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder,
+                                           ElementsIn place = ElementsIn::kMemory);
 
 // Deletes the unfinished files of writers that died. Only the run that holds the folder's lock may
 // call it. Throws DiskError.

@@ -38,7 +38,8 @@ class WeightsSource {
   // The number of training steps behind these weights; nullopt if the file does not store it.
   // Throws DataError if what it stores is not a number of steps.
   virtual std::optional<int64_t> step() const { return std::nullopt; }
-  // The whole checkpoint, with slots and attributes, if carole wrote the file; else null.
+  // The whole checkpoint, with slots and attributes, if carole wrote the file; else null. The
+  // elements stay in the file (CheckpointVariable::read).
   virtual const Checkpoint* carole_checkpoint() const { return nullptr; }
   // Descriptions of the other tensors in the file, such as "global_step int64 []", for messages.
   virtual const std::vector<std::string>& other_tensors() const {

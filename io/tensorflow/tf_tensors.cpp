@@ -20,6 +20,8 @@ namespace {
 constexpr const char* kGlobalSteps[] = {"global_step",
                                         "estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE",
                                         "global_step/.ATTRIBUTES/VARIABLE_VALUE"};
+// The only other variable of TF-Slim that is an integer: the steps of quantized training.
+constexpr const char* kQuantizationStep = "fake_quantization_step";
 constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 16;
 
 bool IsFloat(TfType type) {
@@ -91,8 +93,9 @@ void TfTensors::Refuse(std::string_view what) const {
 void TfTensors::Add(const std::string& name, TfType type, std::span<const int64_t> dims,
                     std::vector<TfPart> parts) {
   const bool is_step = IsGlobalStep(name);
+  const bool may_be_integer = is_step || (name == kQuantizationStep && dims.empty());
   const bool readable =
-      (is_step ? SizeOf(type) > 0 : IsFloat(type)) && dims.size() <= Shape::kMaxRank;
+      (may_be_integer ? SizeOf(type) > 0 : IsFloat(type)) && dims.size() <= Shape::kMaxRank;
   if (!readable || is_step) other_tensors_.push_back(Describe(name, type, dims));
   if (is_step && !readable) unreadable_step_ = other_tensors_.back();
   if (!readable) return;
@@ -137,6 +140,10 @@ std::vector<char> TfTensors::ReadChecked(const std::string& name, const Tensor& 
 void TfTensors::Read(const std::string& name, std::span<float> out) const {
   const Tensor& tensor = tensors_.at(name);
   CAROLE_CHECK_EQ(static_cast<int64_t>(out.size()), tensor.shape.size(), "elements of {}", name);
+  if (!IsFloat(tensor.type)) {
+    out[0] = static_cast<float>(ReadStep(name, tensor));
+    return;
+  }
   if (tensor.parts.size() == 1 && tensor.type == TfType::kFloat) {
     return ReadPart(name, tensor.type, tensor.parts[0],
                     {reinterpret_cast<char*>(out.data()), out.size_bytes()});

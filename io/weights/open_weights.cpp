@@ -17,7 +17,7 @@
 namespace carole::io {
 namespace {
 
-// A checkpoint of carole, read and verified as a whole.
+// A checkpoint of carole, verified as a whole. Its elements stay in the file.
 class CheckpointWeights : public WeightsSource {
  public:
   explicit CheckpointWeights(LoadedCheckpoint loaded) : loaded_(std::move(loaded)) {
@@ -34,7 +34,7 @@ class CheckpointWeights : public WeightsSource {
   bool Has(const std::string& name) const override { return variables_.contains(name); }
   Shape shape(const std::string& name) const override { return variables_.at(name)->shape; }
   void Read(const std::string& name, std::span<float> out) const override {
-    const std::vector<float>& data = variables_.at(name)->data;
+    const std::vector<float> data = variables_.at(name)->read();
     CAROLE_CHECK_EQ(out.size(), data.size(), "elements of {}", name);
     std::copy(data.begin(), data.end(), out.begin());
   }
@@ -55,8 +55,9 @@ bool HoldsCheckpoints(const std::string& path) {
 
 std::unique_ptr<WeightsSource> OpenCheckpoint(const std::string& path) {
   if (!std::filesystem::is_directory(path))
-    return std::make_unique<CheckpointWeights>(LoadedCheckpoint{path, ReadCheckpoint(path)});
-  return std::make_unique<CheckpointWeights>(std::move(*ReadLatest(path)));
+    return std::make_unique<CheckpointWeights>(
+        LoadedCheckpoint{path, ReadCheckpoint(path, ElementsIn::kFile)});
+  return std::make_unique<CheckpointWeights>(std::move(*ReadLatest(path, ElementsIn::kFile)));
 }
 
 bool HoldsTfCheckpoint(const std::string& path) { return FindTfCheckpoint(path).has_value(); }

@@ -1,12 +1,9 @@
 // Files that tell other processes how a job has ended.
 //
-//   ranks-end marker  Rank 0 tells the chief's `carole launch` that the training succeeded. The
-//   chief
-//                     needs it because mpirun of Open MPI 5 may exit with 0 although a host was
-//                     lost.
-//   job-end marker    The chief tells an evaluator, which shares only the folder of checkpoints
-//   with the
-//                     job, that the job is over. It is the file .job_end in train_dir.
+//   ranks-end marker  Rank 0 tells the chief's `carole launch` that the training succeeded. It is
+//                     needed because mpirun of Open MPI 5 may exit with 0 although a host was lost.
+//   job-end marker    The chief tells an evaluator that the job is over. It is the file .job_end in
+//                     train_dir, which may be all that the evaluator shares with the job.
 #pragma once
 
 #include <string>

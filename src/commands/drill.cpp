@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "collectives/communicator.h"
 #include "launch/cluster/environment.h"
@@ -39,7 +40,7 @@ struct DrillFlags {
   int ranks = 2;
   std::vector<std::string> faults, phases;
   int64_t steps = 8;
-  double limit_seconds = 120;
+  double limit_seconds = 0;
   std::string work_dir = "carole-drill";
   bool list = false;
 };
@@ -89,7 +90,10 @@ std::string DescribeJob(const std::vector<DrillHost>& hosts) {
 DrillJob DescribeForCases(const DrillFlags& flags, const std::vector<DrillHost>& hosts) {
   DrillJob job{.steps = flags.steps,
                .has_cross_check = DrillRunner::TrainHasFlag("cross_check_every")};
-  for (const DrillHost& host : hosts) job.ranks += host.ranks;
+  for (const DrillHost& host : hosts) {
+    if (host.ranks == 1) job.lone_ranks.push_back(job.ranks);
+    job.ranks += host.ranks;
+  }
   if (hosts.size() > 1) job.far_rank = hosts[0].ranks;
   return job;
 }
@@ -99,6 +103,19 @@ void PrintList(const std::vector<DrillCase>& cases) {
   for (const DrillCase& drill : cases)
     fmt::print("{:<18} {:<11} {:>4}  {}\n", drill.fault, drill.injection.point,
                drill.injection.rank, drill.expected);
+}
+
+// Runs the trainings without a fault that the cases need, and prints the limits that follow.
+void PrintLimits(const std::vector<DrillCase>& cases, DrillRunner& runner) {
+  std::set<int64_t> all_steps;
+  for (const DrillCase& drill : cases) all_steps.insert(drill.steps);
+  for (const int64_t steps : all_steps) {
+    fmt::print("training without a fault ...\n");
+    std::fflush(stdout);
+    const UndisturbedRun& run = runner.RunUndisturbed(steps);
+    fmt::print("{} steps without a fault take {:.1f} s; with a fault they may take {:.1f} s\n",
+               steps, run.seconds, run.limit_seconds);
+  }
 }
 
 // Runs all cases, prints the table and writes the page. Returns the exit code.
@@ -115,7 +132,9 @@ int RunCases(const DrillFlags& flags, const std::vector<DrillHost>& hosts,
   }
   DrillRunner runner(setup);
   const std::string job = DescribeJob(hosts);
-  fmt::print("{}\n{}", job, DrillTableHead());
+  fmt::print("{}\n", job);
+  PrintLimits(cases, runner);
+  fmt::print("{}", DrillTableHead());
   std::vector<DrillResult> results;
   const std::string page = flags.work_dir + "/drill.html";
   for (const DrillCase& drill : cases) {
@@ -146,9 +165,9 @@ void AddFlags(CommandLine& line, DrillFlags& flags) {
                "Folder of the data set, the trainings and the page drill.html.", HelpLevel::kBasic);
   line.Add("list", flags.list, "Print the cases and run none.", HelpLevel::kBasic);
   line.Add("steps", flags.steps, "Steps of each training.").Between(4, 10000);
-  line.AddPositive(
-          "case_timeout", flags.limit_seconds,
-          "Seconds after which a short training counts as hanging; those of slow ranks get more.")
+  line.AddNonNegative("case_timeout", flags.limit_seconds,
+                      "Seconds after which a training with a fault counts as hanging; 0: ten times "
+                      "the duration of the training without a fault, plus two minutes.")
       .AllowTimeUnits();
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "io/checkpoint/checkpoint_folder.h"
@@ -103,6 +104,138 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"only_one_in_optimizer", "0:7:optimizer:kill", 1},
                       Case{"other_frozen", "1:7:backward:freeze", 2, {"--collective_timeout=6"}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// A train_dir that some ranks cannot use, in mount namespaces of their own.
+class UnusableTrainDir : public SurvivorsTest {
+ protected:
+  void SetUp() override {
+    if (RunProcess({"unshare", "-m", "true"}).exit_code != 0)
+      GTEST_SKIP() << "skipped: this user may not make mount namespaces";
+    SurvivorsTest::SetUp();
+    std::filesystem::create_directories(train_dir_);
+  }
+
+  // Returns a shell command that runs "$@" after `mount`, in a mount namespace.
+  static std::string After(const std::string& mount) {
+    return "unshare -m sh -c '" + mount + R"( && exec "$@"' sh "$@")";
+  }
+  std::string Hide() const { return "mount -t tmpfs none " + train_dir_; }
+  std::string MakeReadOnly() const {
+    return "mount --bind " + train_dir_ + " " + train_dir_ + " && mount -o remount,bind,ro " +
+           train_dir_;
+  }
+
+  Words Flags() const { return {"--work_dir=" + work_dir_}; }
+
+  // Runs a training of two ranks with this fault; `mount` concerns rank 1.
+  ProcessResult RunWithMount(const std::string& fault, const std::string& mount,
+                             const Words& flags) {
+    const ProcessResult result = RunProcess(
+        Marked(WithFault(fault, WithSecondRank(TrainWords(train_dir_, flags), After(mount)))));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(GuardiansLeft(), ::testing::IsEmpty());
+    return result;
+  }
+
+  // Returns the folder of a lost run's state in --work_dir; "" if there is none.
+  std::string Fallback() const {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(work_dir_, error)) {
+      if (entry.path().filename().string().starts_with("survivors-")) return entry.path();
+    }
+    return "";
+  }
+
+  // The log says where the state is and how to continue. A user who does so gets the same bits.
+  void ExpectTheStateInWorkDir(const ProcessResult& result) {
+    const auto files = io::ListCheckpoints(Fallback());
+    ASSERT_EQ(files.size(), 1u) << result.err;
+    const auto& [step, path] = files[0];
+    EXPECT_TRUE(step == kStep || step == kStep + 1) << step;
+    EXPECT_THAT(result.err, ::testing::HasSubstr("step " + std::to_string(step) + " goes to " +
+                                                 path + " there; to continue from it, copy it to " +
+                                                 train_dir_ + " of rank 0 and run again"));
+    EXPECT_EQ(NewestStep(), 0);
+    std::filesystem::copy_file(path, io::CheckpointPath(train_dir_, step));
+    const ProcessResult resumed = RunToEnd(TrainWords(train_dir_, Flags()), 2);
+    EXPECT_THAT(resumed.err, ::testing::HasSubstr("at step " + std::to_string(step)));
+    EXPECT_EQ(DigestOf(train_dir_), UndisturbedDigest(2));
+    EXPECT_EQ(Fallback(), "");  // the next run has removed it
+  }
+
+  const std::string work_dir_ = folder_ / "work";
+};
+
+// The memory of rank 0 may be damaged, so only rank 1 has a state.
+TEST_F(UnusableTrainDir, IsReplacedByWorkDirIfItIsNotVisible) {
+  ExpectTheStateInWorkDir(RunWithMount("0:7:backward:segv", Hide(), Flags()));
+}
+
+TEST_F(UnusableTrainDir, IsReplacedByWorkDirIfItIsReadOnly) {
+  ExpectTheStateInWorkDir(RunWithMount("0:7:backward:segv", MakeReadOnly(), Flags()));
+}
+
+TEST_F(UnusableTrainDir, IsReplacedByWorkDirIfItsDiskIsFull) {
+  const Words job = WithFault("1:7:backward:kill", CaroleWords(TrainWords(train_dir_, Flags()), 2));
+  Words words = {"sh", "-c", After("mount -t tmpfs -o size=2m none " + train_dir_), "sh"};
+  words.insert(words.end(), job.begin(), job.end());
+  const ProcessResult result = RunProcess(Marked(words));
+  EXPECT_THAT(GuardiansLeft(), ::testing::IsEmpty());
+  ExpectTheStateInWorkDir(result);
+}
+
+TEST_F(UnusableTrainDir, IsUsedByARankThatCanWriteIt) {
+  const ProcessResult result = RunWithMount("1:7:backward:kill", MakeReadOnly(), Flags());
+  EXPECT_EQ(Fallback(), "");
+  ExpectNothingLost(result, 2);
+}
+
+TEST_F(UnusableTrainDir, WithoutWorkDirLosesTheState) {
+  const ProcessResult result = RunWithMount("0:7:backward:segv", Hide(), {});
+  EXPECT_THAT(result.err,
+              ::testing::ContainsRegex(train_dir_ + ": cannot be written on .*: step [78] is lost; "
+                                                    "with a --work_dir on a disk of this host"));
+  EXPECT_EQ(NewestStep(), 0);
+}
+
+// The records that all ranks have seen. A rank is lost in the second epoch, or in the last step of
+// the first one: then the other ranks have applied the step but cannot sum its records.
+class LedgerOfALostRank : public SurvivorsTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr int64_t kRecords = 300, kGlobalBatch = 16;
+  static constexpr int64_t kLastOfEpoch = (kRecords - 1) / kGlobalBatch;  // step
+  static constexpr int64_t kSteps = kLastOfEpoch + 12;
+
+  nlohmann::json LedgerOf(const std::string& train_dir) const {
+    return nlohmann::json::parse(RunToEnd({"checkpoint", "inspect", "--json", train_dir}).out)
+        .at("ledger");
+  }
+};
+
+TEST_P(LedgerOfALostRank, IsKept) {
+  const Words more = {"--max_number_of_steps=" + std::to_string(kSteps)};
+  const ProcessResult result = RunWithFault(GetParam(), 2, more);
+  EXPECT_THAT(GuardiansLeft(), ::testing::IsEmpty());
+  const nlohmann::json kept = LedgerOf(train_dir_);
+  EXPECT_EQ(kept.at("total").at("epochs"), 1) << result.err;
+  EXPECT_EQ(kept.at("epochs").at(0).at("seen"), kRecords);
+  EXPECT_TRUE(kept.at("epochs").at(0).at("complete"));
+  RunToEnd(TrainWords(train_dir_, more), 2);
+  RunToEnd(TrainWords(folder_ / "undisturbed", more), 2);
+  nlohmann::json got = LedgerOf(train_dir_), want = LedgerOf(folder_ / "undisturbed");
+  for (nlohmann::json* ledger : {&got, &want}) {
+    ledger->at("epochs").at(0).erase("planned");
+    ledger->at("current").erase("planned");
+  }
+  EXPECT_EQ(got, want);
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, LedgerOfALostRank,
+                         ::testing::Values("1:22:forward:kill", "1:18:optimizer:kill"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "in_the_second_epoch"
+                                                              : "in_the_last_step_of_an_epoch");
+                         });
 
 TEST_F(SurvivorsTest, LogsTheCheckpoint) {
   Subprocess job(Marked(WithFault("0:7:forward:kill", CaroleWords(TrainWords(train_dir_)))));

@@ -61,7 +61,7 @@ CrashCounts ForEachCrashState(const Tree& before, const std::vector<FileOp>& ops
                               const std::function<void(const CrashState&)>& visit);
 
 // The complete contents that each path ever had, as hashes: those before the first operation, and
-// those that a rename gave it. Files that are written under their own name are not in it.
+// those that a rename gave it. Files that are written in place are not in it.
 std::map<std::string, std::set<size_t>> CompleteVersions(const Tree& before,
                                                          const std::vector<FileOp>& ops);
 

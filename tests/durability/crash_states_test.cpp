@@ -17,6 +17,7 @@
 #include "tests/cli/cli.h"
 #include "tests/durability/example_checkpoint.h"
 #include "tests/durability/settings.h"
+#include "tests/durability/unfinished_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace carole::testing {
@@ -36,16 +37,7 @@ bool IsIgnored(const std::string& path) {
 // Event files are appended to, so they have more than one right content.
 bool IsEventFile(const std::string& path) { return path.find("tfevents") != std::string::npos; }
 
-std::vector<std::string> UnfinishedFilesIn(const std::string& folder) {
-  std::vector<std::string> found;
-  for (const auto& file : fs::recursive_directory_iterator(folder)) {
-    const std::string name = file.path().filename().string();
-    if (name.ends_with(".tmp") || name.ends_with(".part")) found.push_back(file.path().string());
-  }
-  return found;
-}
-
-// Returns the first of the paths that is missing or has another content than it should; else "".
+// Returns what is wrong with the first file whose content was never complete; "" if there is none.
 std::string FindIncomplete(const CrashState& state,
                            const std::map<std::string, std::set<size_t>>& versions) {
   for (const auto& [path, content] : state.files) {
@@ -130,7 +122,8 @@ std::vector<int> NewestMarked(const std::vector<FileOp>& ops, const std::string&
   return newest;
 }
 
-// Returns what is wrong with the newest example in a folder: it must be at least step `least`.
+// Returns what is wrong with the newest example in a folder, "" if nothing is. It must be at least
+// step `least`.
 std::string CheckExamples(const std::string& folder, int least) {
   const auto latest = io::ReadLatest(folder);
   const int64_t step = latest ? latest->checkpoint.step : 0;
@@ -141,7 +134,7 @@ std::string CheckExamples(const std::string& folder, int least) {
   return "";
 }
 
-// Does what the next run does first. Returns what it leaves.
+// Removes unfinished files as the next run does. Returns the first one that is left; "" if none is.
 std::string CleanUp(const std::string& run) {
   if (!fs::exists(run)) return "";
   RemoveTemporaryFiles(run, "evaluated");
@@ -207,8 +200,8 @@ class TrainingCrashTest : public CrashStatesTest {
             "--num_preprocessing_threads=1"};
   }
 
-  // Returns the newest step of `folder` whose save has returned before each cut: the writer begins
-  // the next file only then.
+  // Returns the newest step whose save had returned before each cut. The writer begins a file only
+  // after the save before it has returned.
   std::vector<int> NewestSaved(size_t end_of_first_run) const {
     std::vector<int> newest = {0};
     int written = 0;
@@ -244,19 +237,24 @@ class TrainingCrashTest : public CrashStatesTest {
     return io::ComputeDigest(latest->checkpoint);
   }
 
-  // Resumes in some of the states, with the real program.
-  static void Resume(const std::vector<CrashState>& states, size_t count, uint64_t want,
-                     const std::vector<FileOp>& ops) {
+  // Resumes in some of the states, with the real program. They take the place of the recorded
+  // folder, because the name of an index depends on the path of its data.
+  void Resume(const std::vector<CrashState>& states, size_t count, uint64_t want,
+              const std::vector<FileOp>& ops) const {
     count = std::min(count, states.size());
     for (size_t i = 0; i < count; ++i) {
       const CrashState& state = states[i * (states.size() - 1) / std::max<size_t>(1, count - 1)];
-      const TemporaryFolder folder;
-      state.Materialize(folder.path());
-      const ProcessResult result = Carole(TrainWords(folder.path(), 2 * kSteps));
+      const std::string recorded = root_ + ".recorded", run = root_ + "/new/run";
+      fs::rename(root_, recorded);
+      state.Materialize(root_);
+      ForgetProcessesOfFilesIn(root_);
+      const ProcessResult result = Carole(TrainWords(root_, 2 * kSteps));
       EXPECT_EQ(result.exit_code, 0) << state.Describe(ops) << "\n" << result.err;
-      EXPECT_EQ(StateDigest(folder / "new/run"), want) << state.Describe(ops);
-      EXPECT_THAT(UnfinishedFilesIn(folder.path()), IsEmpty()) << state.Describe(ops);
-      EXPECT_EQ(ReadText(folder / "new/run/evaluated"), std::to_string(2 * kSteps) + "\n");
+      EXPECT_EQ(StateDigest(run), want) << state.Describe(ops);
+      EXPECT_THAT(UnfinishedFilesIn(root_), IsEmpty()) << state.Describe(ops);
+      EXPECT_EQ(ReadText(run + "/evaluated"), std::to_string(2 * kSteps) + "\n");
+      fs::remove_all(root_);
+      fs::rename(recorded, root_);
     }
     std::printf("training: %zu crash states resumed to the same weights\n", count);
   }
@@ -329,6 +327,7 @@ TEST_F(CrashStatesTest, OfADatasetBuild) {
     const CrashState& state = states[i * (states.size() - 1) / std::max<size_t>(1, count - 1)];
     const TemporaryFolder folder;
     state.Materialize(folder.path());
+    ForgetProcessesOfFilesIn(folder.path());
     RunToEnd(words(folder.path()));
     for (const std::string& path : made) {
       if (path.ends_with(".lock")) continue;

@@ -75,7 +75,7 @@ class DrillTest(unittest.TestCase):
                        ",".join(f"{hosts.name(host)}:2" for host in range(2)),
                        "--mca", "plm_rsh_agent", hosts.file("agent"), "--mca", "btl", "tcp,self",
                        "--mca", "btl_tcp_if_include", subnet, "--mca", "oob_tcp_if_include", subnet,
-                       CAROLE, "drill", f"--work_dir={folder}/drill", "--case_timeout=300",
+                       CAROLE, "drill", f"--work_dir={folder}/drill",
                        "--faults=kill,lost_host", "--phases=start,backward"]  # fmt: skip
             process = hosts.start(0, command, "drill.log",
                                   {"OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive"})

@@ -404,7 +404,7 @@ class LaunchTest(unittest.TestCase):
     # The chief starts only mpirun, ssh and ranks, never a shell. So characters with a meaning for shells have none.
     def test_no_shell_is_started(self):
         if not os.path.exists("/usr/bin/strace"):
-            self.skipTest("no strace")
+            self.skipTest("strace is not installed")
         cluster = {"chief": [self.at(0)], "worker": [self.at(1)]}
         log_dir = f"{self.work_dir}/$(touch x);touch y"
         flags, training = [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 2, f"--log_dir={log_dir}")

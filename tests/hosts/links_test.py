@@ -14,6 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import parallel  # noqa: E402
 from hosts import Hosts, Unavailable, find_program, require, run, wait_until  # noqa: E402
 
 PROGRAM = ""
@@ -102,7 +103,7 @@ def main():
     except Unavailable as reason:
         print(f"skipped: {reason}")
         sys.exit(77)
-    unittest.main()
+    parallel.main(LinksTest, 1)
 
 
 if __name__ == "__main__":

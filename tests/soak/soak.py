@@ -9,11 +9,14 @@ Two jobs run at the same time until the minutes are over.
   random moments. Then the same training is started again, with another number of ranks. At the end its weights must be
   those of a run without faults, to the bit.
 - The long training of two ranks. It saves and evaluates all the time, and is frozen now and then. Each second, the memory,
-  the open files and the threads of its ranks are read. A line is fitted to each of them. It is flat if it grows by no more
-  than the bound of GROWTH over the whole run.
+  the open files and the threads of its ranks are read. A line is fitted to what they hold (held_in_parts). It is flat if
+  it grows by no more than a bound over the whole run (GROWTH, MEMORY_SHARE). On a slow machine the soak takes longer than
+  the minutes, until there are enough samples.
 
-A job that does not end within LIMIT seconds after a fault is killed and counted. If its ranks were still connecting, that
-is not an error of carole: MPI has no deadline there, and carole's own is 5 minutes. The exit code is 0 or 1.
+A job that does not end after a fault is killed and counted. Seconds alone cannot tell that, because on a busy machine each
+job takes longer. So after GRACE seconds, YARDSTICKS trainings without faults run next to it, one after another. The job
+hangs if they have all run from start to end, and it has still not ended. If its ranks were still connecting, that is not
+an error of carole: MPI has no deadline there, and carole's own is 5 minutes. The exit code is 0 or 1.
 """
 
 import collections
@@ -28,14 +31,22 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 STEPS = 60
 GLOBAL_BATCH = 16
 RANKS = (1, 2, 4)
-LIMIT = 120  # seconds for a job to end after a fault
+GRACE = 120  # seconds for a job to end after a fault, on any machine; the deadline of its collectives is 20
+YARDSTICKS = 4  # trainings without faults; more than one, as a job may have twice their ranks, and saves more often
+LONGEST_YARDSTICK = 1800  # seconds
+YARDSTICK_DEADLINE = 600  # seconds; a rank of a yardstick that comes later on a busy machine is not lost
+POLL = 0.1  # seconds
 MAX_FAULTS = 6  # in one chapter; then it may end
 FAULTS = ("kill", "kill", "freeze", "freeze and return", "sigterm", "sigusr1", "none")
 GOOD_CODES = {0, 69, 75, 128 + 9, 128 + 10, 128 + 15, 1, 205}  # with and after a fault; 1: mpirun was asked to stop
+MIN_SAMPLES = 30  # of a process
+LONGEST_WAIT_FOR_SAMPLES = 900  # seconds after the minutes
+PART, MAX_PARTS = 5, 60  # samples of a part, at least, and parts of a run
 SETTLING = 0.3  # the part of the samples at the start that is left out: caches and pools are still growing
 GROWTH = {"memory": 8e6, "files": 1.0, "threads": 1.0}  # bytes, files, threads over the whole run
 MEMORY_SHARE = 0.02  # or this part of the mean memory, if that is more
@@ -60,10 +71,21 @@ def fit_line(times, values):
     return slope, (squares / max(1, n - 2) / spread) ** 0.5
 
 
-def growth_of(samples, what):
-    """Returns growth over the run, its standard error, the allowed growth, and the mean. samples: (time, {name: value})."""
+def held_in_parts(samples, what):
+    """Returns what is held in each part of the run, as (mean time, least value). samples: (time, {name: value}).
+
+    A copy of the weights lives while a checkpoint is written, and that takes longer if other programs use the disk. So a
+    mean would grow with the load of the machine. The least value grows only with what is never given back.
+    """
     kept = samples[int(len(samples) * SETTLING):]
-    times, values = [t for t, _ in kept], [v[what] for _, v in kept]
+    size = max(PART, len(kept) // MAX_PARTS)
+    parts = [kept[i:i + size] for i in range(0, len(kept) - size + 1, size)]
+    return [(sum(t for t, _ in part) / size, min(v[what] for _, v in part)) for part in parts]
+
+
+def growth_of(samples, what):
+    """Returns growth over the run, its standard error, the allowed growth, and the mean of what is held."""
+    times, values = zip(*held_in_parts(samples, what))
     slope, error = fit_line(times, values)
     seconds, mean = times[-1] - times[0], sum(values) / len(values)
     allowed = max(GROWTH[what], MEMORY_SHARE * mean if what == "memory" else 0)
@@ -130,18 +152,28 @@ class Soak:
     def run(self):
         try:
             self.build_data()
-            self.undisturbed, seconds = self.measure_undisturbed()
+            start = time.monotonic()
+            if self.run_yardstick("undisturbed") != 0:
+                raise RuntimeError(self.log("undisturbed.log"))
+            seconds = time.monotonic() - start
+            self.undisturbed = self.digest(self.file("undisturbed"))
             self.end = time.monotonic() + self.seconds
             watcher = threading.Thread(target=self.watch_long_training)
             watcher.start()
             try:
-                while time.monotonic() < self.end and len(self.errors) < 5:
+                while not self.is_over() and len(self.errors) < 5:
                     self.run_chapter(seconds)
             finally:
                 watcher.join()
             return self.report()
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def is_over(self):
+        late = time.monotonic() - self.end
+        samples = list(self.samples.values())  # another thread adds to them
+        is_sampled = samples and min(map(len, samples)) >= MIN_SAMPLES
+        return late >= (0 if is_sampled else LONGEST_WAIT_FOR_SAMPLES)
 
     def file(self, name):
         return os.path.join(self.folder, name)
@@ -178,13 +210,43 @@ class Soak:
                                 text=True, check=False)
         return json.loads(result.stdout)["state_digest"] if result.returncode == 0 else result.stderr.strip()
 
-    def measure_undisturbed(self):
-        """Returns the digest, and the seconds of a run with two ranks."""
-        start = time.monotonic()
-        job = self.start(self.command(self.file("undisturbed"), 2, STEPS, "--reproducible"), "undisturbed.log")
-        if job.wait() != 0:
-            raise RuntimeError(self.log("undisturbed.log"))
-        return self.digest(self.file("undisturbed")), time.monotonic() - start
+    def run_yardstick(self, name):
+        """Trains with two ranks, without faults. Returns the exit code."""
+        words = self.command(self.file(name), 2, STEPS, "--reproducible", f"--collective_timeout={YARDSTICK_DEADLINE}")
+        job = self.start(words, f"{name}.log")
+        try:
+            return job.wait(LONGEST_YARDSTICK)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            return job.wait()
+
+    def comes_true(self, condition):
+        """Waits until the condition is true. Returns False if it is not after GRACE seconds and YARDSTICKS trainings."""
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            if condition():
+                return True
+            time.sleep(POLL)
+        if condition():
+            return True
+        for _ in range(YARDSTICKS):
+            self.counts["yardsticks"] += 1
+            name = f"yardstick-{threading.get_ident()}"
+            shutil.rmtree(self.file(name), ignore_errors=True)
+            code = self.run_yardstick(name)
+            if condition():
+                return True
+            if code != 0:
+                self.errors.append(f"a training without faults ended with {code}: " + self.log(f"{name}.log")[-2000:])
+        return False
+
+    def end_of(self, job):
+        """Returns the exit code of a job, or None if it hangs. Then it is killed."""
+        if self.comes_true(lambda: job.poll() is not None):
+            return job.returncode
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        return None
 
     # Chapters
 
@@ -205,7 +267,7 @@ class Soak:
             self.errors.append(f"the weights of a chapter differ: got {digest}, want {self.undisturbed}")
 
     def run_with_fault(self, train_dir, fault, seconds):
-        """Runs the job once and returns its exit code, or -1 if it was killed because it did not end."""
+        """Runs the job once and returns its exit code, or None if it was killed because it did not end."""
         ranks = self.rng.choice(RANKS)
         words = self.command(train_dir, ranks, STEPS, "--reproducible", "--save_interval_secs=0.2")
         job = self.start(words, "chapter.log")
@@ -214,19 +276,16 @@ class Soak:
             job.wait(self.rng.uniform(0, 1.2 * seconds))
         except subprocess.TimeoutExpired:
             self.inject(fault, train_dir)
+        code = self.end_of(job)
         connecting = "Starting Session" not in self.log("chapter.log")
-        try:
-            code = job.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            code = -1
+        self.remove_left_processes(train_dir, code is None)
+        if code is None:
             self.count_hang(fault, connecting)
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-        self.remove_left_processes(train_dir, code == -1)
-        if code < -1:
+            return None
+        if code < 0:
             code = 128 - code
         self.codes[code] += 1
-        if code != -1 and code not in GOOD_CODES:
+        if code not in GOOD_CODES:
             self.errors.append(f"exit code {code} with the fault {fault}: " + self.log("chapter.log")[-2000:])
         return code
 
@@ -253,13 +312,13 @@ class Soak:
     def count_hang(self, fault, connecting):
         self.counts["jobs that did not end" + (", ranks were connecting" if connecting else "")] += 1
         if not connecting:
-            self.errors.append(f"no end within {LIMIT} s after the fault {fault}: " + self.log("chapter.log")[-2000:])
+            self.errors.append(f"no end after the fault {fault}: " + self.log("chapter.log")[-2000:])
 
     def remove_left_processes(self, train_dir, expected):
         """mpirun does not wait for ranks that it killed, so they may end a little later."""
-        end = time.monotonic() + 30
-        while (left := processes_with(self.carole, train_dir)) and time.monotonic() < end and not expected:
-            time.sleep(0.1)
+        if not expected and self.comes_true(lambda: not processes_with(self.carole, train_dir)):
+            return
+        left = processes_with(self.carole, train_dir)
         for process in left:
             send(process, signal.SIGKILL)
         if left and not expected:
@@ -269,12 +328,29 @@ class Soak:
 
     def watch_long_training(self):
         train_dir = self.file("long")
-        rng = random.Random(self.seed + 1)
         job = self.start(self.command(train_dir, 2, 10**9, "--save_interval_secs=1"), "long.log")
-        start = time.monotonic()
-        while time.monotonic() < self.end and job.poll() is None:
+        code = None
+        try:
+            self.sample_long_training(job, train_dir)
+            for process in ranks_with(self.carole, train_dir):
+                send(process, signal.SIGUSR1)
+            code = self.end_of(job)
+        except Exception:  # of this thread, which nobody else would see
+            self.errors.append(traceback.format_exc())
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+        self.remove_left_processes(train_dir, code is None)
+        if code != 75:
+            self.errors.append(f"the long training ended with {code}, want 75: " + self.log("long.log")[-2000:])
+
+    def sample_long_training(self, job, train_dir):
+        """Notes what the ranks hold until the soak is over."""
+        rng = random.Random(self.seed + 1)
+        start, has_started = time.monotonic(), False
+        while not self.is_over() and job.poll() is None:
             time.sleep(1)
-            if "global step 100:" not in self.log("long.log"):
+            has_started = has_started or "global step 100:" in self.log("long.log")
+            if not has_started:
                 continue
             for process in ranks_with(self.carole, train_dir):
                 if holdings := holdings_of(process):
@@ -285,16 +361,6 @@ class Soak:
                 send(process, signal.SIGSTOP)
                 time.sleep(rng.uniform(0.1, 2))
                 send(process, signal.SIGCONT)
-        if job.poll() is None:
-            for process in ranks_with(self.carole, train_dir):
-                send(process, signal.SIGUSR1)
-        try:
-            code = job.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(job.pid, signal.SIGKILL)
-            code = job.wait()
-        if code != 75:
-            self.errors.append(f"the long training ended with {code}, want 75: " + self.log("long.log")[-2000:])
 
     def report(self):
         print(f"seed {self.seed}, {self.seconds / 60:g} minutes")
@@ -302,8 +368,8 @@ class Soak:
             print(f"  {count:5d} {name}")
         print("  exit codes: " + ", ".join(f"{code}: {count}" for code, count in sorted(self.codes.items())))
         for process, samples in sorted(self.samples.items()):
-            if len(samples) < 20:
-                self.errors.append(f"process {process}: got {len(samples)} samples, want at least 20")
+            if len(samples) < MIN_SAMPLES:
+                self.errors.append(f"process {process}: got {len(samples)} samples, want at least {MIN_SAMPLES}")
                 continue
             for what in GROWTH:
                 growth, error, allowed, mean = growth_of(samples, what)

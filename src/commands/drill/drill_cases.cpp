@@ -95,11 +95,14 @@ bool Fits(const FaultRow& row, const std::string& point) {
 std::string RankText(int rank) { return fmt::format("rank {} (", rank); }
 
 // Sets what must be seen if a rank ends.
-void ExpectDeath(const FaultRow& row, DrillCase& drill) {
+void ExpectDeath(const FaultRow& row, const DrillJob& job, DrillCase& drill) {
   drill.codes = {row.code, kGone};
   drill.flags.push_back(fmt::format("--collective_timeout={}", kSurvivorTimeout));
   drill.expected = fmt::format("exit {} or {}", row.code, kGone);
   if (drill.injection.point == "start") return;
+  // Only a rank of the same host sees that a process has ended. Before a rank of another host
+  // reaches its deadline, mpirun has ended the job.
+  if (std::ranges::count(job.lone_ranks, drill.injection.rank) > 0) return;
   drill.words = {RankText(drill.injection.rank), "is gone"};
   drill.expected += ", the log names the rank";
 }
@@ -148,7 +151,7 @@ void ExpectSlowRank(DrillCase& drill) {
 void Expect(const FaultRow& row, const DrillJob& job, DrillCase& drill) {
   switch (row.outcome) {
     case Outcome::kDies:
-      return ExpectDeath(row, drill);
+      return ExpectDeath(row, job, drill);
     case Outcome::kFreezes:
       drill.codes = {row.code};
       drill.flags = {fmt::format("--collective_timeout={}", kFreezeTimeout)};
@@ -262,8 +265,11 @@ std::vector<DrillCase> MakeDrillCases(const DrillJob& job, const std::vector<std
     throw UsageError({.tag = "drill",
                       .option = "faults",
                       .problem = "no case is left",
-                      .got = JoinTexts(faults) + " in " + JoinTexts(phases),
-                      .want = "faults that can happen in these phases; a lost host needs 2 hosts"});
+                      .got = JoinTexts(faults) + (phases.empty() ? "" : " in " + JoinTexts(phases)),
+                      .want = phases.empty()
+                                  ? "faults that can happen on these hosts"
+                                  : "faults that can happen in these phases and on these hosts",
+                      .hint = "lost_host needs ranks on 2 hosts"});
   }
   return cases;
 }

@@ -15,6 +15,7 @@ namespace carole::commands {
 struct DrillJob {
   int ranks = 0;
   int far_rank = -1;             // a rank that is not on the first host; -1: there is only one host
+  std::vector<int> lone_ranks;   // those whose host has no other rank
   int64_t steps = 8;             // of a short training
   bool has_cross_check = false;  // whether train can compare gradients between ranks
 };
@@ -26,8 +27,8 @@ struct DrillCase {
   Arguments flags;         // of train, in addition to those of all trainings
   std::vector<int> codes;  // exit codes that are right
   Arguments words;         // one line of the log must have all of them
-  // The weights at the end, after a second run if the first one has failed, are those of the
-  // undisturbed training.
+  // Whether the training must end with the weights of the undisturbed training. If its first run
+  // fails, the weights of a second run count.
   bool has_equal_weights = true;
   std::string expected;  // for people
 };

@@ -31,6 +31,15 @@ constexpr useconds_t kPollMicros = 20'000;
 constexpr double kSecondsToEnd = 15;  // from SIGTERM to SIGKILL
 constexpr size_t kLogEnd = 6000;      // bytes of a log that are kept
 
+// A training with a fault may take longer than the undisturbed one by what the fault costs: the
+// deadline of collectives, at most 60 s, or the pauses of a slow rank, 12 s. It may also run while
+// the machine is busier.
+constexpr double kFaultSeconds = 120;
+constexpr double kBusier = 10;  // times as long as the undisturbed one
+// At least. Nothing was measured before the undisturbed training. Ranks may take 5 minutes to
+// connect.
+constexpr double kUndisturbedSeconds = 1800;
+
 // Waits until the process ends or the seconds are over. Returns whether it has ended. Reads its
 // output meanwhile: a full pipe would stop it.
 bool WaitFor(launch::Process& process, double seconds) {
@@ -60,6 +69,11 @@ bool HasLineWith(const std::string& log, const Arguments& words) {
 std::string LastLine(const std::string& log) {
   const std::vector<std::string> lines = SplitLines(log);
   return lines.empty() ? "nothing" : lines.back();
+}
+
+std::string DescribeTimeout(double seconds) {
+  constexpr double kShort = 10;
+  return fmt::format("no end within {:.{}f} s", seconds, seconds < kShort ? 1 : 0);
 }
 
 std::string MakeRecords(int count, uint32_t seed) {
@@ -112,11 +126,11 @@ bool DrillRunner::TrainHasFlag(const std::string& flag) {
 }
 
 // Runs one training with all ranks.
-DrillRunner::JobEnd DrillRunner::Train(const std::string& train_dir, int64_t steps,
-                                       const Arguments& flags, const Injection* injection) const {
+DrillRunner::JobEnd DrillRunner::Train(const Training& training) const {
+  const int64_t steps = training.steps;
   Arguments train = {"--dataset_name=mnist",
                      "--dataset_dir=" + setup_.work_dir + "/data",
-                     "--train_dir=" + train_dir,
+                     "--train_dir=" + training.train_dir,
                      "--model_name=lenet",
                      "--backend=cpu",
                      "--threads=1",
@@ -132,12 +146,13 @@ DrillRunner::JobEnd DrillRunner::Train(const std::string& train_dir, int64_t ste
                      fmt::format("--max_number_of_steps={}", steps),
                      fmt::format("--eval_every={}", EvaluationInterval(steps)),  // saves, too
                      fmt::format("--eval_batch_size={}", setup_.ranks_per_host)};
-  train.insert(train.end(), flags.begin(), flags.end());
+  train.insert(train.end(), training.flags.begin(), training.flags.end());
   Arguments command = SelfCommand("train", train);
-  if (injection != nullptr) {
-    train.insert(train.begin(), {"--inject=" + ToText(*injection), "--", "train"});
+  if (training.injection != nullptr) {
+    train.insert(train.begin(), {"--inject=" + ToText(*training.injection), "--", "train"});
     command = SelfCommand("drill", train);
   }
+  const double start = SteadySeconds();
   launch::Process process({.argv = launch::MpirunCommand({.mpirun = mpirun_,
                                                           .hostfile = setup_.hostfile,
                                                           .ranks = setup_.ranks,
@@ -146,7 +161,8 @@ DrillRunner::JobEnd DrillRunner::Train(const std::string& train_dir, int64_t ste
                                                           .command = command}),
                            .pipes = true});
   process.WriteAndCloseInput("");
-  JobEnd run{.timed_out = !WaitFor(process, Limit(steps))};
+  JobEnd run{.timed_out = !WaitFor(process, training.limit_seconds),
+             .seconds = SteadySeconds() - start};
   if (run.timed_out) {
     process.Signal(SIGTERM);
     if (!WaitFor(process, kSecondsToEnd)) process.Signal(SIGKILL);
@@ -157,36 +173,36 @@ DrillRunner::JobEnd DrillRunner::Train(const std::string& train_dir, int64_t ste
   return run;
 }
 
-double DrillRunner::Limit(int64_t steps) const {
-  constexpr double kShort = 30;  // steps
-  return setup_.limit_seconds * std::max(1.0, static_cast<double>(steps) / kShort);
-}
-
-const std::string& DrillRunner::UndisturbedDigest(int64_t steps) {
+const UndisturbedRun& DrillRunner::RunUndisturbed(int64_t steps) {
   if (const auto found = undisturbed_.find(steps); found != undisturbed_.end())
     return found->second;
   const std::string train_dir = fmt::format("{}/undisturbed-{}", setup_.work_dir, steps);
   fs::remove_all(train_dir);
-  const JobEnd run = Train(train_dir, steps, {}, nullptr);
+  const JobEnd run = Train({.train_dir = train_dir,
+                            .steps = steps,
+                            .limit_seconds = std::max(kUndisturbedSeconds, setup_.limit_seconds)});
   const std::string digest = DigestOfRun(train_dir);
   if (run.code != 0 || run.timed_out || digest.empty()) {
     throw ConfigError(fmt::format(
         "[drill] the training without a fault: failed: got {} and the last line {}, want exit code "
-        "0; "
-        "check the machines with carole doctor",
-        run.timed_out ? "no end in time" : fmt::format("exit code {}", run.code),
+        "0; check the machines with carole doctor, or give a longer --case_timeout",
+        run.timed_out ? DescribeTimeout(run.seconds) : fmt::format("exit code {}", run.code),
         LastLine(run.log)));
   }
   fs::remove_all(train_dir);
-  return undisturbed_[steps] = digest;
+  const bool is_chosen = setup_.limit_seconds > 0;
+  return undisturbed_[steps] = {.digest = digest,
+                                .seconds = run.seconds,
+                                .limit_seconds = is_chosen ? setup_.limit_seconds
+                                                           : kFaultSeconds + kBusier * run.seconds};
 }
 
 void DrillRunner::CheckFirstRun(const JobEnd& run, DrillResult& result) const {
   const DrillCase& drill = result.drill;
   result.log = run.log.size() > kLogEnd ? run.log.substr(run.log.size() - kLogEnd) : run.log;
   if (run.timed_out) {
-    result.seen = fmt::format("no end within {:.0f} s; the last line is: {}", Limit(drill.steps),
-                              LastLine(run.log));
+    result.seen =
+        fmt::format("{}; the last line is: {}", DescribeTimeout(run.seconds), LastLine(run.log));
     result.problems.emplace_back("it did not end in time");
     return;
   }
@@ -208,8 +224,12 @@ void DrillRunner::CheckFirstRun(const JobEnd& run, DrillResult& result) const {
 void DrillRunner::CheckEnd(const JobEnd& run, const std::string& train_dir, DrillResult& result) {
   const DrillCase& drill = result.drill;
   if (!drill.has_equal_weights) return;
+  const UndisturbedRun& undisturbed = RunUndisturbed(drill.steps);
   if (run.code != 0 || run.timed_out) {
-    const JobEnd resumed = Train(train_dir, drill.steps, {"--collective_timeout=60"}, nullptr);
+    const JobEnd resumed = Train({.train_dir = train_dir,
+                                  .steps = drill.steps,
+                                  .limit_seconds = undisturbed.limit_seconds,
+                                  .flags = {"--collective_timeout=60"}});
     result.seen +=
         resumed.timed_out ? ", resume did not end" : fmt::format(", resume: exit {}", resumed.code);
     if (resumed.code != 0 || resumed.timed_out) {
@@ -217,20 +237,24 @@ void DrillRunner::CheckEnd(const JobEnd& run, const std::string& train_dir, Dril
       return;
     }
   }
-  const bool is_equal = DigestOfRun(train_dir) == UndisturbedDigest(drill.steps);
+  const bool is_equal = DigestOfRun(train_dir) == undisturbed.digest;
   result.seen += is_equal ? ", same weights" : ", other weights";
   if (!is_equal) result.problems.emplace_back("the weights differ from the undisturbed run's");
 }
 
 DrillResult DrillRunner::Run(const DrillCase& drill) {
-  if (drill.has_equal_weights) UndisturbedDigest(drill.steps);
+  const double limit_seconds = RunUndisturbed(drill.steps).limit_seconds;
   DrillResult result{.drill = drill};
   const double start = SteadySeconds();
   const Injection& injection = drill.injection;
   const std::string train_dir =
       fmt::format("{}/{}-{}-{}", setup_.work_dir, drill.fault, injection.point, injection.rank);
   fs::remove_all(train_dir);
-  const JobEnd run = Train(train_dir, drill.steps, drill.flags, &injection);
+  const JobEnd run = Train({.train_dir = train_dir,
+                            .steps = drill.steps,
+                            .limit_seconds = limit_seconds,
+                            .flags = drill.flags,
+                            .injection = &injection});
   CheckFirstRun(run, result);
   CheckEnd(run, train_dir, result);
   result.seconds = SteadySeconds() - start;

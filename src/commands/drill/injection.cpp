@@ -41,11 +41,8 @@ using collectives::Diagnostics;
 constexpr auto kDelay = std::chrono::milliseconds(110);  // of a slow rank, in each step
 constexpr int kExitCode = 3;                             // of the fault "exit"
 
-// Lets the signal end the process, although MPI or carole may handle it.
-void Die(int signal) {
-  std::signal(signal, SIG_DFL);
-  raise(signal);
-}
+// Ends the process as an error in its memory would: handlers see the signal first.
+void Crash(int signal) { raise(signal); }
 
 // Stops this process. A helper continues it some seconds later.
 void FreezeAndReturn() {
@@ -98,8 +95,8 @@ struct Kind {
 
 constexpr Kind kKinds[] = {
     {.name = "kill", .act = [] { raise(SIGKILL); }},
-    {.name = "segv", .act = [] { Die(SIGSEGV); }},
-    {.name = "abort", .act = [] { Die(SIGABRT); }},
+    {.name = "segv", .act = [] { Crash(SIGSEGV); }},
+    {.name = "abort", .act = [] { Crash(SIGABRT); }},
     {.name = "exit", .act = [] { std::exit(kExitCode); }},
     {.name = "quit", .act = [] { _exit(0); }},
     {.name = "freeze", .act = [] { raise(SIGSTOP); }},
@@ -152,10 +149,12 @@ class Fault {
   }
 
   // Gradients become final one by one. The fault hits the one in the middle: then buckets are in
-  // flight, and more will follow.
+  // flight, and more will follow. A weight is changed when the last one is final. Before, backward
+  // may still use the weight, and all ranks would get gradients that are wrong alike.
   void OnGradient(const VariableStore& store, int variable, int64_t step) {
     const std::vector<int>& order = store.ready_order();
-    if (variable != order[order.size() / 2]) return;
+    if (variable != (kind_.target == Target::kWeight ? order.back() : order[order.size() / 2]))
+      return;
     if (kind_.target == Target::kProcess && point_ == "bucket" && IsDue(step)) kind_.act();
     if (kind_.target != Target::kGradient && kind_.target != Target::kWeight) return;
     if (store.dtype() != DType::kF32 || store.backend().has_own_memory()) return;

@@ -12,8 +12,8 @@ namespace carole::commands {
 // A fault of one rank. Its text form is "RANK:STEP:POINT:KIND", such as "1:3:backward:kill".
 struct Injection {
   int rank = 0;
-  // Updates done before, or the number of the batch in an evaluation. The fault happens once; slow
-  // ranks and broken cores stay so from this step on.
+  // The number of updates before the fault, or the number of the batch in an evaluation. Most
+  // faults happen once. A slow rank and a broken core stay so from this step on.
   int64_t step = 0;
   std::string point;  // one of kPoints
   std::string kind;   // one of KindsOfFaults()
@@ -28,8 +28,8 @@ inline constexpr std::string_view kPoints[] = {"start",  "input",     "forward",
 
 std::vector<std::string_view> KindsOfFaults();
 
-// Whether a fault of this kind changes values or speed, so that it has a place in the step of its
-// own. All others can happen at any point.
+// Whether a fault of this kind changes values or speed. Such a fault can happen at one point only.
+// All others can happen at any point.
 bool HasOwnPoint(std::string_view kind);
 
 std::string ToText(const Injection& injection);

@@ -47,6 +47,9 @@ void LeaveJob() {
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "3", 1);
   // Open MPI 5 would kill them at once if a rank exits.
   setenv("PRTE_MCA_state_base_error_non_zero_exit", "0", 1);
+  // In Slurm, the job of the drill still holds its cores, and mpirun's step on the other hosts
+  // would wait for them forever.
+  setenv("SLURM_OVERLAP", "1", 1);
   // Ranks may share cores, so those that wait must not spin.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);

@@ -37,8 +37,8 @@
 // norm. In fp32, rounding causes 1e-7 to 1e-4 of the norm, as a tie in a ReLU or max pooling may
 // break differently; the bound is 1e-3. With 16-bit activations, rounding causes about 1e-2; the
 // bound is 1e-1. So in a job of mixed processors, errors below the bound are not found. A relative
-// bound for each variable would not work: some gradients are zero but for rounding, such as those
-// of weights before a batch norm.
+// bound for each variable would not work: some gradients are zero except for rounding, such as
+// those of weights before a batch norm.
 //
 // Cost. One forward and backward of a micro-batch, the transfer of one batch, and a reduction
 // without overlap, once in K steps.

@@ -80,7 +80,7 @@ std::optional<size_t> FirstDifference(const GradientDigest& a, const GradientDig
   double distance = 0;
   for (size_t i = 0; i < a.size(); ++i) distance += SquaredDistance(a[i], b[i]);
   if (distance <= bound) return std::nullopt;
-  // At least one gradient has the mean share of the distance.
+  // At least one variable has an average share of the distance, or more.
   for (size_t i = 0; i < a.size(); ++i) {
     const double part = SquaredDistance(a[i], b[i]);
     if (!(part <= bound / static_cast<double>(a.size()))) return i;

@@ -195,13 +195,16 @@ void LogRepairs(const collectives::Communicator& communicator, const ReplicaTens
 
 }  // namespace
 
-bool ReplicaAudit::Run(int64_t step) {
+bool ReplicaAudit::Run(int64_t step, const std::function<void()>& on_wrong) {
   if (communicator_.size() == 1) return false;
   const ReplicaTensors tensors(replica_, statistics_);
   const collectives::Tag tag{.what = "audit", .step = step};
   if (AllEqual(AllGather(communicator_, tensors.Sum(), tag))) return false;
   const auto all = collectives::AllGatherValues<uint64_t>(communicator_, tensors.hashes(), tag);
   const std::vector<Difference> differences = FindDifferences(communicator_, tensors, all, step);
+  const bool is_wrong = std::ranges::any_of(
+      differences, [&](const Difference& d) { return d.IsWrong(communicator_.rank()); });
+  if (is_wrong && on_wrong) on_wrong();
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     const auto first =
         std::ranges::find_if(differences, [&](const Difference& d) { return d.IsWrong(rank); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -16,9 +17,9 @@ namespace carole::train {
 // one number per tensor.
 class ReplicaAudit {
  public:
-  // Compared are weights, slots, moving averages, the numbers of the optimizer and the loss scale;
-  // of the variables that are not trained, `statistics` (indexes into the store). All arguments
-  // must outlive this.
+  // The audit compares weights, slots, moving averages, the numbers of the optimizer and the loss
+  // scale. It compares untrained variables only if they are in `statistics` (indexes into the
+  // store). All arguments must outlive this.
   ReplicaAudit(collectives::Communicator& communicator, const ReplicaView& replica,
                std::vector<int> statistics, RankFaults& faults)
       : communicator_(communicator),
@@ -27,12 +28,13 @@ class ReplicaAudit {
         faults_(faults) {}
 
   // Compares the replicas after `step` updates. If a strict majority of at least three ranks agrees
-  // on each tensor, the other ranks get its bytes, and rank 0 logs a warning. Returns true if any
-  // rank was repaired; 16-bit copies of the weights are old then. Collective; no step may be in
-  // flight.
-  // Throws ReplicaError that names the first tensor that differs and the ranks: if there is no such
-  // majority, or if a rank was already wrong less than RankFaults::kWindow steps ago.
-  bool Run(int64_t step);
+  // on each tensor, the other ranks get its bytes, and rank 0 logs a warning. `on_wrong` is called
+  // on each rank that is in a minority, before its replica changes; it may be empty. Returns true
+  // if any rank was repaired; 16-bit copies of the weights are then out of date. Collective; no
+  // step may be in flight. Throws ReplicaError that names the first tensor that differs and the
+  // ranks: if there is no such majority, or if a rank was already wrong less than
+  // RankFaults::kWindow steps ago.
+  bool Run(int64_t step, const std::function<void()>& on_wrong = {});
 
  private:
   collectives::Communicator& communicator_;

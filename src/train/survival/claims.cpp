@@ -14,8 +14,10 @@
 #include <thread>
 #include <utility>
 
+#include "io/checkpoint/checkpoint_folder.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
+#include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 
@@ -28,8 +30,16 @@ constexpr char kTag[] = "survivors";
 constexpr std::string_view kClaimPrefix = "claim-";
 constexpr std::chrono::milliseconds kPoll{100};
 
-std::string FolderIn(const std::string& train_dir) { return train_dir + "/.survivors"; }
+std::string FolderIn(const std::string& checkpoints) { return checkpoints + "/.survivors"; }
 std::string LockPath(const std::string& folder) { return folder + "/lock"; }
+std::string RunPath(const std::string& folder) { return folder + "/run"; }
+std::string ResultPath(const std::string& folder) { return folder + "/result"; }
+
+void CreateIfMissing(const std::string& path) {
+  const FileDescriptor file(
+      RetryIfInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); }));
+  if (!file.is_open()) ThrowDiskError(kTag, path, "create", errno);
+}
 
 // Returns the words of a small file; none if it cannot be read.
 std::vector<std::string> ReadWords(const fs::path& path) {
@@ -42,7 +52,7 @@ std::vector<std::string> ReadWords(const fs::path& path) {
 // Takes an flock without waiting. Returns nullopt if another process holds it, and a closed
 // descriptor if there is no such file or no locks.
 std::optional<FileDescriptor> TryLock(const std::string& path, int kind) {
-  FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  FileDescriptor file(RetryIfInterrupted([&] { return open(path.c_str(), O_RDWR | O_CLOEXEC); }));
   while (file.is_open() && flock(file.get(), kind | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return std::nullopt;
     if (errno != EINTR) return FileDescriptor();
@@ -52,10 +62,14 @@ std::optional<FileDescriptor> TryLock(const std::string& path, int kind) {
 
 }  // namespace
 
+bool HasVoidClaim(std::span<const Claim> claims) {
+  return std::ranges::count(claims, Claim::Kind::kVoid, &Claim::kind) > 0;
+}
+
 std::optional<int> ChooseSaver(std::span<const Claim> claims) {
+  if (HasVoidClaim(claims)) return std::nullopt;
   const Claim* best = nullptr;
   for (const Claim& claim : claims) {
-    if (claim.kind == Claim::Kind::kVoid) return std::nullopt;
     if (claim.kind != Claim::Kind::kWhole) continue;
     const bool is_better =
         best == nullptr || std::pair(-claim.step, claim.rank) < std::pair(-best->step, best->rank);
@@ -64,15 +78,42 @@ std::optional<int> ChooseSaver(std::span<const Claim> claims) {
   return best == nullptr ? std::nullopt : std::optional(best->rank);
 }
 
-SurvivorsFolder::SurvivorsFolder(const std::string& train_dir, uint64_t run_id)
-    : folder_(FolderIn(train_dir)), run_id_(run_id) {}
+std::string FallbackFolder(const std::string& work_dir, const std::string& train_dir) {
+  const fs::path path = fs::path(train_dir).lexically_normal();
+  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  uint32_t hash = 2166136261;  // FNV-1a: the same on all hosts
+  for (const char c : train_dir) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+  return fmt::format("{}/survivors-{}-{:08x}", work_dir, name, hash);
+}
+
+void TidyFallbackFolder(const std::string& work_dir, const std::string& train_dir, int64_t step) {
+  const std::string folder = FallbackFolder(work_dir, train_dir);
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  const std::vector<io::CheckpointFile> files = io::ListCheckpoints(folder);
+  if (files.empty() || files.back().step <= step) {
+    fs::remove_all(folder, error);
+    return;
+  }
+  LogWarning(kTag,
+             "{} on {}: a lost run's step {} is newer than step {}, at which this run starts; to "
+             "continue from there, stop this run, copy that file to {} of rank 0 and run again",
+             files.back().path, HostName(), files.back().step, step, train_dir);
+}
+
+SurvivorsFolder::SurvivorsFolder(const std::string& checkpoints, uint64_t run_id)
+    : folder_(FolderIn(checkpoints)), run_id_(run_id) {}
 
 void SurvivorsFolder::Create() const {
   Remove();
   MakeFolder(kTag, folder_);
-  const FileDescriptor lock(open(LockPath(folder_).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock.is_open()) ThrowDiskError(kTag, LockPath(folder_), "create", errno);
-  WriteWholeFile(folder_ + "/run", fmt::format("{}\n", run_id_));
+  CreateIfMissing(LockPath(folder_));
+  WriteWholeFile(RunPath(folder_), fmt::format("{}\n", run_id_));
+}
+
+void SurvivorsFolder::Open() const {
+  MakeFolder(kTag, folder_);
+  CreateIfMissing(RunPath(folder_));
 }
 
 void SurvivorsFolder::Remove() const {
@@ -81,7 +122,7 @@ void SurvivorsFolder::Remove() const {
 }
 
 bool SurvivorsFolder::IsVisible() const {
-  const std::vector<std::string> words = ReadWords(folder_ + "/run");
+  const std::vector<std::string> words = ReadWords(RunPath(folder_));
   return words.size() == 1 && words[0] == std::to_string(run_id_);
 }
 
@@ -112,18 +153,18 @@ std::vector<Claim> SurvivorsFolder::Read() const {
 }
 
 void SurvivorsFolder::WriteResult(const std::string& text) const {
-  WriteWholeFile(folder_ + "/result", text + "\n");
+  WriteWholeFile(ResultPath(folder_), fmt::format("{} {}\n", run_id_, text));
 }
 
-bool SurvivorsFolder::HasResult() const {
-  std::error_code error;
-  return fs::exists(folder_ + "/result", error);
+std::string SurvivorsFolder::Result() const {
+  const std::vector<std::string> words = ReadWords(ResultPath(folder_));
+  return words.size() == 2 && words[0] == std::to_string(run_id_) ? words[1] : "";
 }
 
 std::optional<FileDescriptor> SurvivorsFolder::LockForWriting(double seconds) const {
   const double end = SteadySeconds() + seconds;
   while (true) {
-    if (std::optional<FileDescriptor> file = TryLock(folder_ + "/run", LOCK_EX)) return file;
+    if (std::optional<FileDescriptor> file = TryLock(RunPath(folder_), LOCK_EX)) return file;
     if (SteadySeconds() > end) return std::nullopt;
     std::this_thread::sleep_for(kPoll);
   }

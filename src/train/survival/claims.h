@@ -14,7 +14,7 @@
 
 namespace carole::train {
 
-// What the guardian of a rank has.
+// Says what the guardian of a rank can save.
 struct Claim {
   enum class Kind : uint8_t {
     kWhole,  // a whole state
@@ -29,15 +29,26 @@ struct Claim {
 // Returns the rank that saves: the lowest of those with the newest whole state. Returns nullopt if
 // there is none, or if a claim is void.
 std::optional<int> ChooseSaver(std::span<const Claim> claims);
+bool HasVoidClaim(std::span<const Claim> claims);
 
-// The folder `<train_dir>/.survivors`. A guardian and the run that created the folder use it.
+// Returns the folder in `work_dir` for the state of a run that cannot be saved in its train_dir.
+std::string FallbackFolder(const std::string& work_dir, const std::string& train_dir);
+
+// For the start of a run at `step`, on each host: removes the fallback folder of an earlier run if
+// its checkpoint is not newer. Otherwise logs a warning that says how to use it. Ignores errors.
+void TidyFallbackFolder(const std::string& work_dir, const std::string& train_dir, int64_t step);
+
+// The folder `.survivors` in the folder of the checkpoints, which is train_dir or
+// FallbackFolder(). Guardians and the run that created the folder use it.
 class SurvivorsFolder {
  public:
-  SurvivorsFolder(const std::string& train_dir, uint64_t run_id);
+  SurvivorsFolder(const std::string& checkpoints, uint64_t run_id);
 
   // Makes the folder anew for this run. For rank 0, while it holds the lock of train_dir. Throws
   // DiskError.
   void Create() const;
+  // Makes the folder unless another guardian has done so. Throws DiskError.
+  void Open() const;
   // Removes the folder. Ignores errors.
   void Remove() const;
 
@@ -46,15 +57,16 @@ class SurvivorsFolder {
   // Throws DiskError.
   void Write(const Claim& claim) const;
   std::vector<Claim> Read() const;
-  // The saver is done, whether it has saved or not.
+  // Says that the saver is done, whether it has saved or not. Throws DiskError.
   void WriteResult(const std::string& text) const;
-  bool HasResult() const;
-  // Waits until no other guardian writes a checkpoint, at most `seconds`, and keeps the others from
-  // writing until the returned file is closed. Returns nullopt if it takes longer. A closed file
-  // means that the file system does not support locks.
+  // Returns the result, which is one word, if the saver of this run is done; "" if not.
+  std::string Result() const;
+  // Waits at most `seconds` until no other guardian writes a checkpoint. The others cannot write
+  // until the returned file is closed. Returns nullopt if the time is over. Returns a closed file
+  // if the file system does not support locks.
   std::optional<FileDescriptor> LockForWriting(double seconds) const;
   // Keeps the next run out of train_dir until the returned file is closed, or this process ends.
-  // Closed if the file system does not support locks.
+  // Returns a closed file if the file system does not support locks.
   FileDescriptor KeepNextRunOut() const;
 
  private:

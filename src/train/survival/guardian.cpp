@@ -25,11 +25,14 @@
 //      has no whole state. Nor has one that died of SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT: its
 //      memory may be damaged.
 //   2. It waits until all ranks have claimed, or until no new claim has come for kQuietSeconds.
-//   Ranks
-//      notice a loss within milliseconds (CommError), or are killed by mpirun after 1 to 2 s. The
-//      guardians of a lost host claim nothing.
+//      Ranks notice a loss within milliseconds (CommError), or are killed by mpirun after 1 to 2 s.
+//      The guardians of a lost host claim nothing.
 //   3. The lowest rank with the newest whole state writes the checkpoint, with the ordinary writer.
 //      The others wait for its result, so that their ranks, and with them the job, live that long.
+//   4. A guardian that does not see train_dir, or whose disk fails there, uses a folder in
+//      work_dir instead (FallbackFolder()). The guardians that use it agree in the same way. So if
+//      the host with train_dir is lost, each other host keeps one checkpoint. A guardian that may
+//      only read train_dir does so only if no other guardian saves there.
 // If a guardian is late, its own decision may differ: it then writes a newer step, or it finds that
 // the checkpoint of this step exists. Each checkpoint is complete and valid by itself.
 //
@@ -54,6 +57,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +78,7 @@
 #include "collectives/ranks/replica_check.h"
 #include "io/checkpoint/checkpoint_folder.h"
 #include "src/core/error.h"
+#include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/train/survival/claims.h"
@@ -87,6 +92,7 @@ constexpr double kLongestWait = 20;    // for claims
 constexpr double kResultSeconds = 30;  // for the saver's result, and for the end of rank 0
 constexpr double kRankWaits = 60;      // for its guardian
 constexpr std::chrono::milliseconds kPoll{20};
+constexpr char kFailed[] = "failed";  // the result of a saver whose disk fails
 
 // Messages of a rank to its guardian.
 constexpr char kRelease = 'd', kLost = 's', kVoid = 'x', kDescribed = 'r';
@@ -128,7 +134,7 @@ uint64_t StatField(pid_t process, int number) {
   return std::strtoull(word.c_str(), nullptr, 10);
 }
 
-// Shows what this process is in `ps`, in place of the command line of the rank.
+// Makes `ps` show what this process is, instead of the command line of the rank.
 void SetTitle(pid_t rank_process) {
   constexpr int kArgumentsBegin = 48, kArgumentsEnd = 49;
   prctl(PR_SET_NAME, "carole-guardian");
@@ -165,28 +171,17 @@ class Saver {
         socket_(socket),
         record_(*reinterpret_cast<const StateRecord*>(memory.data())),
         manifest_(ParseManifest(ManifestBytes())),
-        folder_(facts().train_dir, facts().run_id) {}
+        folder_(facts().train_dir, facts().run_id),
+        fallback_(FallbackFolder(facts().work_dir, facts().train_dir)) {}
 
   const RunFacts& facts() const { return manifest_.facts; }
   const SurvivorsFolder& folder() const { return folder_; }
 
   // `is_void`: no state of this run may be saved. `signal`: what has ended the rank; 0: unknown.
   void Run(bool is_void, int signal) {
-    if (!folder_.IsVisible()) {
-      LogWarning(kTag, "{}: not visible on this host, so rank {} cannot save the state there",
-                 facts().train_dir, facts().rank);
-      return;
-    }
-    const FileDescriptor lock = folder_.KeepNextRunOut();
     const Claim mine = MakeClaim(is_void, signal);
-    folder_.Write(mine);
-    if (is_void) return;
-    const std::optional<int> saver = ChooseSaver(WaitForClaims());
-    if (saver == facts().rank) {
-      Save(mine);
-    } else if (saver) {
-      WaitFor(kResultSeconds, [&] { return folder_.HasResult(); });
-    }
+    if (folder_.IsVisible() && Join(mine)) return;
+    SaveInWorkDir(mine);
   }
 
  private:
@@ -217,11 +212,79 @@ class Saver {
     while (!condition() && SteadySeconds() < end) std::this_thread::sleep_for(kPoll);
   }
 
-  std::vector<Claim> WaitForClaims() const {
+  // Agrees with the other guardians through train_dir, and saves there if it is this guardian's
+  // turn. Returns false if this guardian must save elsewhere.
+  bool Join(const Claim& mine) {
+    const FileDescriptor lock = folder_.KeepNextRunOut();
+    TryToWrite(mine);
+    if (mine.kind == Claim::Kind::kVoid) return true;
+    const std::vector<Claim> claims = WaitForClaims(folder_);
+    if (HasVoidClaim(claims)) return true;
+    const std::optional<int> saver = ChooseSaver(claims);
+    if (!saver) return false;
+    if (saver != facts().rank) return WaitForResult(folder_);
+    std::string result = Save(mine);
+    if (result == kFailed && SaveInWorkDir(mine)) result = "saved_elsewhere";
+    TryToWriteResult(result);
+    return true;
+  }
+
+  // A guardian that may only read train_dir sees the claims of others, and whether they have saved.
+  void TryToWrite(const Claim& mine) const {
+    try {
+      folder_.Write(mine);
+      if (mine.kind == Claim::Kind::kWhole && !HasRoom())
+        SayWhereItGoes(mine.step, "if no other rank saves it, ");
+    } catch (const DiskError& error) {
+      LogWarning(kTag, "rank {}: {}", mine.rank, WithoutTag(error.what()));
+      if (mine.kind == Claim::Kind::kWhole)
+        SayWhereItGoes(mine.step, "if no other rank saves it, ");
+    }
+  }
+
+  // Whether the disk of train_dir has room for the state. True if that is not known.
+  bool HasRoom() const {
+    struct statvfs disk {};
+    if (statvfs(facts().train_dir.c_str(), &disk) != 0) return true;
+    return disk.f_bavail * disk.f_frsize >= memory_.size();
+  }
+
+  // Logs this at once: mpirun, which passes the log on, may end before the state is saved.
+  void SayWhereItGoes(int64_t step, std::string_view condition) const {
+    if (facts().work_dir.empty()) {
+      LogWarning(kTag,
+                 "{}: cannot be written on {}: {}step {} is lost; with a {} on a disk of this host "
+                 "it would be saved there",
+                 facts().train_dir, HostName(), condition, step, Option("work_dir"));
+      return;
+    }
+    LogWarning(kTag,
+               "{}: cannot be written on {}: {}step {} goes to {} there; to continue from it, copy "
+               "it to {} of rank 0 and run again",
+               facts().train_dir, HostName(), condition, step, io::CheckpointPath(fallback_, step),
+               facts().train_dir);
+  }
+
+  // Returns whether the saver of this folder has succeeded, or has found that nobody should save.
+  static bool WaitForResult(const SurvivorsFolder& folder) {
+    WaitFor(kResultSeconds, [&] { return !folder.Result().empty(); });
+    const std::string result = folder.Result();
+    return !result.empty() && result != kFailed;
+  }
+
+  // If it fails, the others wait until their time is over.
+  void TryToWriteResult(const std::string& result) const {
+    try {
+      folder_.WriteResult(result);
+    } catch (const DiskError&) {
+    }
+  }
+
+  std::vector<Claim> WaitForClaims(const SurvivorsFolder& folder) const {
     std::vector<Claim> claims;
     double last = SteadySeconds();
     WaitFor(kLongestWait, [&] {
-      std::vector<Claim> now = folder_.Read();
+      std::vector<Claim> now = folder.Read();
       if (now.size() > claims.size()) last = SteadySeconds();
       claims = std::move(now);
       const bool are_all = static_cast<int>(claims.size()) == facts().size;
@@ -230,14 +293,62 @@ class Saver {
     return claims;
   }
 
-  void Save(const Claim& claim) const {
-    std::string result = "failed";
+  std::string Save(const Claim& claim) const {
     try {
-      result = Write(claim.step);
+      return Write(claim.step);
+    } catch (const DiskError& error) {
+      LogWarning(kTag, "step {}: {}", claim.step, WithoutTag(error.what()));
+      return kFailed;
     } catch (const std::exception& error) {
-      LogWarning(kTag, "step {}: not saved: {}", claim.step, error.what());
+      LogWarning(kTag, "step {}: not saved: {}", claim.step, WithoutTag(error.what()));
+      return "refused";
     }
-    folder_.WriteResult(result);
+  }
+
+  // Saves the state in work_dir, because this guardian cannot do so in train_dir, and nobody else
+  // has done it as far as it can see. The guardians that share this folder agree as in train_dir.
+  // Returns whether one of them has saved.
+  bool SaveInWorkDir(const Claim& mine) const {
+    if (mine.kind == Claim::Kind::kNone) return false;
+    try {
+      return AgreeInWorkDir(mine);
+    } catch (const std::exception& error) {
+      LogWarning(kTag, "step {}: not saved: {}", mine.step, WithoutTag(error.what()));
+      return false;
+    }
+  }
+
+  bool AgreeInWorkDir(const Claim& mine) const {
+    const bool is_whole = mine.kind == Claim::Kind::kWhole;
+    if (facts().work_dir.empty()) {
+      if (is_whole) SayWhereItGoes(mine.step, "");
+      return false;
+    }
+    const SurvivorsFolder folder(fallback_, facts().run_id);
+    folder.Open();
+    if (is_whole && folder.Read().empty()) SayWhereItGoes(mine.step, "");  // one guardian is enough
+    folder.Write(mine);
+    if (mine.kind == Claim::Kind::kVoid) return false;
+    const std::optional<int> saver = ChooseSaver(WaitForClaims(folder));
+    if (!saver) return false;
+    if (saver != facts().rank) return WaitForResult(folder);
+    const std::optional<FileDescriptor> lock = folder.LockForWriting(kResultSeconds);
+    if (!lock || !folder.Result().empty()) return true;
+    WriteToWorkDir(mine.step);
+    folder.WriteResult("saved");
+    return true;
+  }
+
+  void WriteToWorkDir(int64_t step) const {
+    io::Checkpoint checkpoint = MakeFiniteCheckpoint(step);
+    const std::vector<io::CheckpointFile> before = io::ListCheckpoints(fallback_);
+    const std::string path = io::CheckpointPath(fallback_, step);
+    io::WriteCheckpoint(checkpoint, path);
+    for (const io::CheckpointFile& file : before) {
+      if (file.step != step) RemoveFileDurably(kTag, file.path);
+    }
+    LogWarning(kTag, "a rank was lost: saved step {} from the memory of rank {} to {} on {}", step,
+               facts().rank, path, HostName());
   }
 
   // Writes the checkpoint, unless the folder has one that is as new. Returns what was done.
@@ -255,17 +366,21 @@ class Saver {
     // frozen.
     const std::optional<FileDescriptor> lock = folder_.LockForWriting(kResultSeconds);
     if (!lock || IsSaved(step)) return "exists";
-    io::Checkpoint checkpoint = MakeCheckpoint(manifest_, record_, memory_);
-    if (!VariablesAreFinite(checkpoint)) {
-      LogWarning(kTag, "step {}: not saved: a weight is not finite", step);
-      return "not finite";
-    }
+    io::Checkpoint checkpoint = MakeFiniteCheckpoint(step);
     const std::string path = io::CheckpointPath(train_dir, step);
     io::WriteCheckpoint(checkpoint, path);
     io::PruneCheckpoints(train_dir, step, facts().keep_checkpoints);
     LogWarning(kTag, "a rank was lost: saved step {} from the memory of rank {} to {}", step,
                facts().rank, path);
     return "saved";
+  }
+
+  // Throws ConfigError if a weight is not finite.
+  io::Checkpoint MakeFiniteCheckpoint(int64_t step) const {
+    io::Checkpoint checkpoint = MakeCheckpoint(manifest_, record_, memory_);
+    if (!VariablesAreFinite(checkpoint))
+      throw ConfigError(fmt::format("[{}] step {}: a weight is not finite", kTag, step));
+    return checkpoint;
   }
 
   // A newer checkpoint counts only if it is intact: a resumed run may have skipped a damaged one.
@@ -286,6 +401,7 @@ class Saver {
   const StateRecord& record_;
   const Manifest manifest_;
   const SurvivorsFolder folder_;
+  const std::string fallback_;  // a folder in work_dir
 };
 
 // The life of a guardian process.

@@ -26,11 +26,12 @@ class Guardian {
 
   SurvivingState& state() { return state_; }
 
-  // The run has ended well, or nothing is to be kept: the guardian ends. Waits for its end.
+  // Ends the guardian and waits for its end. Call it if the run has ended well, or if its state
+  // need not be kept.
   void Release();
-  // This rank fails with `error`. If another rank was lost, the guardian saves the state. For all
-  // other errors no guardian of the job may save, because the state may be the cause, as when
-  // replicas differ. Does not wait.
+  // Says that this rank fails with `error`. If another rank was lost, the guardian saves the state.
+  // For all other errors no guardian of the job may save, because the state may be the cause, as
+  // when replicas differ. Does not wait.
   void Fail(const std::exception& error);
   // Waits until the guardian has ended or needs the end of this process, at most a minute. Slurm
   // kills guardians when the last rank of a host has ended, so a rank must not end earlier.

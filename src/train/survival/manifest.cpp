@@ -97,10 +97,12 @@ void VisitTensor(Archive& archive, Tensor& tensor, std::vector<int64_t>& dims) {
 template <typename Archive, typename Facts>
 void VisitFacts(Archive& archive, Facts& facts) {
   archive(facts.train_dir);
+  archive(facts.work_dir);
   archive(facts.run_id);
   archive(facts.rank);
   archive(facts.size);
   archive(facts.keep_checkpoints);
+  archive(facts.changing_attribute);
 }
 
 void WriteFacts(Writer& write, const RunFacts& facts) {
@@ -151,8 +153,9 @@ class ManifestMaker {
       for (size_t s = 0; store.variables()[v].trainable && s < optimizer.slots().size(); ++s)
         AddSlot(v, "/" + optimizer.slots()[s].name, optimizer.slot(static_cast<int>(s)), nullptr);
     }
-    for (int v = 0; averages != nullptr && v < count; ++v)
-      AddSlot(v, kMovingAverageSuffix, ShadowOf(v), store.base_of(v));
+    for (int v = 0; averages != nullptr && v < count; ++v) {
+      if (Slice(v).model_variable) AddSlot(v, kMovingAverageSuffix, ShadowOf(v), store.base_of(v));
+    }
     for (const auto& scalar : optimizer.scalars()) manifest_.scalar_names.push_back(scalar.name);
     if (loss_scale != nullptr) {
       for (const auto& scalar : loss_scale->scalars())
@@ -193,7 +196,8 @@ class ManifestMaker {
     tensor.trainable = Slice(v).trainable;
     const bool has_saved = !Slice(v).trainable && std::ranges::count(frozen_, v) == 0;
     if (has_saved) tensor.saved_position = PositionIn(saved_, v);
-    if (replica_.moving_averages != nullptr) tensor.swapped_position = PositionIn(ShadowOf(v), v);
+    if (replica_.moving_averages != nullptr && Slice(v).model_variable)
+      tensor.swapped_position = PositionIn(ShadowOf(v), v);
     manifest_.tensors.push_back(std::move(tensor));
   }
 
@@ -283,6 +287,8 @@ io::Checkpoint MakeCheckpoint(const Manifest& manifest, const StateRecord& recor
                               std::span<const std::byte> memory) {
   io::Checkpoint checkpoint{.attributes = manifest.facts.attributes, .keras = manifest.facts.keras};
   StoreProgress(record.progress, checkpoint);
+  if (const auto text = record.FindText(); text && !text->empty())
+    checkpoint.attributes[manifest.facts.changing_attribute] = *text;
   for (const ManifestTensor& tensor : manifest.tensors) {
     const std::span<const float> arena = FindTensor(tensor, record, memory);
     const ElementOrder& order = manifest.orders[tensor.order_index];

@@ -1,4 +1,5 @@
-// The part of the shared memory that does not change during a run: what a checkpoint of it is.
+// The part of the shared memory that does not change during a run. It describes the checkpoint that
+// can be made of the memory.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +19,12 @@ namespace carole::train {
 // What all ranks know about the run.
 struct RunFacts {
   std::string train_dir;
-  uint64_t run_id = 0;  // the same on all ranks, different for each run
+  std::string work_dir;  // for the state if train_dir cannot be written; "": none
+  uint64_t run_id = 0;   // the same on all ranks, different for each run
   int rank = 0, size = 1;
   int keep_checkpoints = 5;
   std::map<std::string, std::string> attributes;  // of checkpoints
+  std::string changing_attribute;                 // its values come from SurvivingState::KeepText()
   std::optional<io::KerasModel> keras;
 };
 
@@ -43,8 +46,8 @@ struct Manifest {
   RunFacts facts;
   std::vector<ElementOrder> orders;
   std::vector<ManifestTensor> tensors;  // in the order of MakeSnapshot()
-  std::vector<std::string>
-      scalar_names;  // slots that are single numbers; StateRecord has the values
+  // Slots that are single numbers. StateRecord has their values.
+  std::vector<std::string> scalar_names;
 };
 
 std::string Serialize(const Manifest& manifest);

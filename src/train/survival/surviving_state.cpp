@@ -3,6 +3,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
@@ -31,8 +32,8 @@ void OnFatalSignal(int signal) {
 
 void MarkFatalSignals(std::atomic<int32_t>& mark) {
   fatal_signal_of_rank = &mark;
-  static bool is_installed = false;
-  if (std::exchange(is_installed, true)) return;
+  static std::atomic<bool> is_installed = false;  // the ranks of a test are threads
+  if (is_installed.exchange(true)) return;
   struct sigaction action {};
   action.sa_handler = OnFatalSignal;
   action.sa_flags = SA_ONSTACK;
@@ -100,6 +101,27 @@ void SurvivingState::Describe(const ReplicaView& replica, const std::byte* saved
   EndChange(replica, progress);
   MarkFatalSignals(record_->fatal_signal);
   if (on_described_) on_described_();
+}
+
+void SurvivingState::KeepText(std::string_view text, int64_t epoch) {
+  if (!is_on_ || text.size() > KeptText::kMaxBytes) return;
+  KeptText& kept = record_->texts[record_->num_texts % std::size(record_->texts)];
+  kept.number = 0;
+  kept.epoch = epoch;
+  kept.bytes = text.size();
+  text.copy(kept.text, text.size());
+  kept.number = ++record_->num_texts;
+}
+
+std::optional<std::string_view> StateRecord::FindText() const {
+  const KeptText* newest = nullptr;
+  for (const KeptText& kept : texts) {
+    const uint64_t number = kept.number;
+    if (number == 0 || kept.epoch != progress.epoch || kept.bytes > KeptText::kMaxBytes) continue;
+    if (newest == nullptr || number > newest->number) newest = &kept;
+  }
+  if (newest == nullptr) return std::nullopt;
+  return std::string_view(newest->text, newest->bytes);
 }
 
 void SurvivingState::MarkStatisticsSaved() {

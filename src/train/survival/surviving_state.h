@@ -26,7 +26,7 @@ class SurvivingState {
   SurvivingState& operator=(const SurvivingState&) = delete;
 
   bool is_on() const { return is_on_; }
-  // The state is not kept from here on. Logs the reason on rank 0.
+  // Stops keeping the state. Logs the reason on rank 0.
   void TurnOff(std::string_view reason);
 
   // Sets a function that Describe() calls when the state is described.
@@ -44,14 +44,17 @@ class SurvivingState {
   void Describe(const ReplicaView& replica, const std::byte* saved_statistics,
                 std::span<const int> frozen, const RunFacts& facts, const RunState& progress);
 
+  // Keeps a value of the attribute RunFacts::changing_attribute, which belongs to the progress in
+  // this epoch. A text that is too long is not kept.
+  void KeepText(std::string_view text, int64_t epoch);
   // Sets the progress that the run has if the step that begins now is applied.
   void Announce(const RunState& progress) { announced_ = progress; }
-  // The running statistics were copied. Forward may change them now.
+  // Says that the running statistics were copied, so forward may change them.
   void MarkStatisticsSaved();
-  // Weights, slots, averages or statistics change from now until EndChange().
+  // Says that weights, slots, averages or statistics change from now until EndChange().
   void BeginChange();
-  // The arenas hold a whole state again. EndStep(): that of the announced progress, or, if the step
-  // was not applied, that of the step before.
+  // Both say that the arenas hold a whole state again. EndStep() gives it the announced progress if
+  // the step was applied, else that of the step before.
   void EndChange(const ReplicaView& replica, const RunState& progress);
   void EndStep(const ReplicaView& replica, bool is_applied);
   // Says that weights and moving averages are exchanged, or that they are back. Call it between

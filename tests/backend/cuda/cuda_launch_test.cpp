@@ -151,7 +151,7 @@ TEST(EmulatedGpuDeathTest, StopsAtABarrierThatSomeThreadsDoNotReach) {
 
 TEST(EmulatedGpuDeathTest, StopsAtAMisalignedVector) {
 #ifdef __clang__
-  GTEST_SKIP() << "clang does not check the alignment of a struct that is copied";
+  GTEST_SKIP() << "skipped: clang does not check the alignment of a struct that is copied";
 #endif
   alignas(16) float y[8] = {};
   AddBiasRelu(nullptr, DType::kF32, y, nullptr, nullptr, 1, 4, true);

@@ -313,6 +313,37 @@ TEST_F(CheckpointTest, WriterKeepsTheNewest) {
   ExpectSame(ReadCheckpoint(PathOf(40)).variables[0], Example().variables[0]);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kHasOtherHeap = true;
+#elif defined(__has_feature)
+constexpr bool kHasOtherHeap = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kHasOtherHeap = false;
+#endif
+
+size_t ResidentBytes() {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// The heap does not shrink below blocks that were allocated after the snapshot.
+TEST_F(CheckpointTest, WriterGivesTheMemoryOfASnapshotBack) {
+  if (kHasOtherHeap) GTEST_SKIP() << "skipped: the heap of a sanitizer keeps freed memory";
+  CheckpointWriter writer({.folder = folder_.path()});
+  writer.Write(Example(1));
+  writer.Wait();
+  const size_t before = ResidentBytes();
+  Checkpoint c = Example(2);
+  for (int i = 0; i < 250; ++i)
+    c.variables.push_back(Variable(fmt::format("net/fc{}/weights", i), {16'000}, 1));
+  const std::vector<std::string> later(10, std::string(100'000, 'x'));
+  EXPECT_GT(ResidentBytes(), before + (14 << 20)) << "the snapshot has 16 MB";
+  writer.Write(std::move(c));
+  writer.Wait();
+  EXPECT_LT(ResidentBytes(), before + (8 << 20));
+}
+
 TEST_F(CheckpointTest, PruningKeepsTheCheckpointJustWritten) {
   // Step 90 is of a run that was restarted from an earlier step.
   for (const int64_t step : {10, 20, 90}) Write(step);

@@ -233,5 +233,19 @@ TEST_F(Hdf5Test, DeletesAFileThatWasNotClosed) {
               ThrowsMessage<DiskError>(HasSubstr("cannot create: No such file or directory")));
 }
 
+// A training saves again and again, and the ledger of its epochs has another length each time.
+TEST_F(Hdf5Test, KeepsNoMemoryOfClosedFiles) {
+  for (size_t bytes = 1000; bytes < 60'000; bytes += 1000) {
+    const std::string text(bytes, 'x');
+    Hdf5File file = Hdf5File::Create(path_);
+    file.SetFixedString("/", "text", text);
+    file.Close();
+    EXPECT_EQ(Hdf5File::Open(path_).GetString("/", "text"), text);
+  }
+  size_t regular = 0, arrays = 0, blocks = 0, factories = 0;
+  H5get_free_list_sizes(&regular, &arrays, &blocks, &factories);
+  EXPECT_LT(blocks, 10'000);  // the other lists also count objects that are in use
+}
+
 }  // namespace
 }  // namespace carole::io

@@ -119,7 +119,8 @@ TEST(LaunchCommand, RejectsHostileHostNames) {
 // Runs the program on each case of launch_errors.json under strace, which records the programs that
 // it starts.
 TEST(LaunchCommand, StartsNoProgramOnBadTfConfigs) {
-  if (!std::filesystem::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";
+  if (!std::filesystem::exists("/usr/bin/strace"))
+    GTEST_SKIP() << "skipped: strace is not installed";
   const TemporaryFolder folder;
   const std::string trace = folder / "trace";
   for (const Json& golden : ReadCases("launch_errors.json")) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "io/checkpoint/checkpoint_folder.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
 #include "tests/support/temporary_folder.h"
@@ -45,12 +46,13 @@ TEST(SurvivorsFolder, KeepsClaimsOfOneRun) {
   EXPECT_EQ(claims[0].rank, 1);
   EXPECT_EQ(claims[0].kind, Kind::kWhole);
   EXPECT_EQ(claims[0].step, 4);
-  EXPECT_FALSE(run.HasResult());
+  EXPECT_EQ(run.Result(), "");
   run.WriteResult("saved");
-  EXPECT_TRUE(run.HasResult());
+  EXPECT_EQ(run.Result(), "saved");
+  EXPECT_EQ(other.Result(), "");
   run.Create();  // the next run of this name finds nothing old
   EXPECT_TRUE(run.Read().empty());
-  EXPECT_FALSE(run.HasResult());
+  EXPECT_EQ(run.Result(), "");
   run.Remove();
   EXPECT_FALSE(std::filesystem::exists(train_dir + "/.survivors"));
 }
@@ -99,6 +101,42 @@ TEST(SurvivorsFolder, LetsOneGuardianWrite) {
   EXPECT_FALSE(run.LockForWriting(0).has_value());
   lock.reset();
   EXPECT_TRUE(run.LockForWriting(0));
+}
+
+TEST(SurvivorsFolder, CanBeOpenedByEachGuardian) {
+  const TemporaryFolder folder;
+  const SurvivorsFolder first(folder / "a/b", 5), second(folder / "a/b", 5);
+  first.Open();
+  first.Write({1, Kind::kWhole, 4});
+  second.Open();
+  EXPECT_EQ(second.Read().size(), 1);
+  const std::optional<FileDescriptor> lock = first.LockForWriting(0);
+  EXPECT_TRUE(lock && lock->is_open());
+  EXPECT_FALSE(second.LockForWriting(0).has_value());
+}
+
+TEST(FallbackFolder, DependsOnTheTrainDir) {
+  EXPECT_TRUE(FallbackFolder("/w", "runs/a").starts_with("/w/survivors-a-"));
+  EXPECT_TRUE(FallbackFolder("/w", "runs/a/").starts_with("/w/survivors-a-"));
+  EXPECT_NE(FallbackFolder("/w", "runs/a"), FallbackFolder("/w", "other/a"));
+}
+
+TEST(FallbackFolder, IsRemovedWhenTheRunHasItsStep) {
+  const TemporaryFolder folder;
+  const std::string kept = FallbackFolder(folder.path(), "run");
+  const auto tidy = [&](int64_t step) {
+    ::testing::internal::CaptureStderr();
+    TidyFallbackFolder(folder.path(), "run", step);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(tidy(0), "");
+  std::filesystem::create_directories(kept);
+  const std::string path = io::CheckpointPath(kept, 7);
+  WriteWholeFile(path, "");
+  EXPECT_THAT(tidy(6), ::testing::HasSubstr(path));
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(tidy(7), "");
+  EXPECT_FALSE(std::filesystem::exists(kept));
 }
 
 TEST(MakeRunId, Differs) { EXPECT_NE(MakeRunId(), MakeRunId()); }

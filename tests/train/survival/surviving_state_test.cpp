@@ -5,17 +5,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <iterator>
 
 #include "src/core/error.h"
 #include "src/train/step/phase.h"
+#include "tests/train/integrity/disturbed_run.h"
 #include "tests/train/training.h"
 
 namespace carole::train {
 namespace {
 
+using carole::testing::FlipBit;
 using carole::testing::FormulaSource;
 using carole::testing::FullCommunicator;
 using carole::testing::RunRanks;
@@ -46,11 +50,13 @@ class GuardianView {
 
 RunFacts SomeFacts() {
   return {.train_dir = "/somewhere",
+          .work_dir = "/elsewhere",
           .run_id = 77,
           .rank = 2,
           .size = 3,
           .keep_checkpoints = 4,
           .attributes = {{"net", "small"}, {"flags", ""}},
+          .changing_attribute = "ledger",
           .keras = io::KerasModel{.config = "{}", .layers = {"a", "b"}, .training_config = "x"}};
 }
 
@@ -105,7 +111,7 @@ class EachReplica : public SurvivingStateTest, public ::testing::WithParamInterf
 
 TEST_P(EachReplica, IsTheCheckpointOfTheRank) {
   const Case& c = GetParam();
-  if (c.use_onednn && !OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  if (c.use_onednn && !OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
   Train({.optimizer = c.optimizer, .moving_average_decay = c.moving_average_decay},
         {.backend = c.use_onednn ? MakeOneDnnBackend : MakeReferenceBackend, .batch_norm = true},
         [&](SmallStep& step, FullCommunicator&) {
@@ -133,11 +139,13 @@ TEST_F(SurvivingStateTest, HasTheFactsOfTheRun) {
   Train({}, {}, [&](SmallStep&, FullCommunicator&) {
     const RunFacts facts = GuardianView(state_).facts(), want = SomeFacts();
     EXPECT_EQ(facts.train_dir, want.train_dir);
+    EXPECT_EQ(facts.work_dir, want.work_dir);
     EXPECT_EQ(facts.run_id, want.run_id);
     EXPECT_EQ(facts.rank, want.rank);
     EXPECT_EQ(facts.size, want.size);
     EXPECT_EQ(facts.keep_checkpoints, want.keep_checkpoints);
     EXPECT_EQ(facts.attributes, want.attributes);
+    EXPECT_EQ(facts.changing_attribute, want.changing_attribute);
     ASSERT_TRUE(facts.keras);
     EXPECT_EQ(facts.keras->config, want.keras->config);
     EXPECT_EQ(facts.keras->layers, want.keras->layers);
@@ -163,6 +171,31 @@ TEST_F(SurvivingStateTest, IsThatBeforeTheStepUntilTheUpdate) {
     EXPECT_GE(phases, 4);  // forward, backward, reduction, optimizer
     EXPECT_NE(GuardianView(state_).Digest(), before);
     EXPECT_EQ(GuardianView(state_).Digest(), OwnDigest(step));
+  });
+}
+
+// The text for the next epoch is written before the step that ends this one.
+TEST_F(SurvivingStateTest, HasTheTextOfItsEpoch) {
+  Train({}, {}, [&](SmallStep& step, FullCommunicator&) {
+    const GuardianView view(state_);
+    const auto text = [&] { return view.Checkpoint().attributes["ledger"]; };
+    EXPECT_EQ(text(), "");
+    for (int64_t epoch = 0; epoch < 5; ++epoch) {
+      const std::string now = std::to_string(epoch), next = std::to_string(epoch + 1);
+      state_.KeepText("counted " + now, epoch);
+      EXPECT_EQ(text(), "counted " + now);
+      state_.KeepText("planned " + next, epoch + 1);
+      EXPECT_EQ(text(), "counted " + now);
+      progress_.epoch = epoch + 1;
+      state_.EndChange(step.replica(), progress_);
+      EXPECT_EQ(text(), "planned " + next);
+    }
+    state_.KeepText(std::string(KeptText::kMaxBytes + 1, 'x'), progress_.epoch);
+    EXPECT_EQ(text(), "planned 5");
+    state_.record().texts[0].number = 0;  // a rank that dies while it writes a text
+    state_.record().texts[1].number = 0;
+    state_.record().texts[2].number = 0;
+    EXPECT_EQ(text(), "");
   });
 }
 
@@ -244,6 +277,40 @@ TEST_F(SurvivingStateTest, IsOffForWeightsOfDoublePrecision) {
     step.SwapAverages(true);  // does nothing to the record
     step.SwapAverages(false);
   });
+}
+
+// The replica of a rank that dies while an audit repairs it is partly its own, partly that of
+// another rank.
+TEST(SurvivingStateOfARepairedRank, IsNotWholeUntilTheRepairHasEnded) {
+  constexpr int kWrongRank = 1;
+  std::atomic<int> copies = 0;
+  std::array<uint64_t, 3> digests{};
+  RunRanks(3, [&](FullCommunicator& c) {
+    SurvivingState state;
+    SmallStep step(c, {.optimizer = "momentum", .audit_every_n_steps = 1, .survivors = &state},
+                   {.batch_norm = true});
+    const RunState after{.step = 1, .epoch = 0, .position = 12, .seed = 3};
+    step.ShareState(SomeFacts(), {.step = 0, .epoch = 0, .position = 0, .seed = 3});
+    if (c.rank() == kWrongRank) FlipBit(step.store().weights<float>()[7]);
+    const GuardianView view(state);
+    c.SetObserver([&](const collectives::CollectiveRecord& record) {
+      if (record.operation != collectives::Operation::kBroadcast) return;
+      EXPECT_EQ(record.what, "audit");
+      EXPECT_EQ(view.record().is_whole(), c.rank() != kWrongRank);
+      ++copies;
+    });
+    FormulaSource source({.rank = c.rank(), .size = c.size()});
+    step.AnnounceProgress(after);
+    step.Run(*source.Next(), {.step = 0, .seed = 3, .learning_rate = 0.05});
+    c.SetObserver(nullptr);
+    EXPECT_TRUE(view.record().is_whole());
+    EXPECT_EQ(view.Checkpoint().step, 1);
+    digests[c.rank()] = view.Digest();
+    EXPECT_EQ(digests[c.rank()],
+              io::ComputeDigest(MakeSnapshot(step.replica(), after, SomeFacts().attributes)));
+  });
+  EXPECT_GE(copies, 3);
+  EXPECT_EQ(digests[kWrongRank], digests[0]);
 }
 
 TEST(SharedMemory, IsSeenThroughItsFile) {
