@@ -153,9 +153,8 @@ void RequireUsableLauncher(const GetEnvFunction& get) {
     if (!processes || *processes <= 1) continue;
     throw ConfigError(
         fmt::format("[launch] {}={}: its {} processes would each train alone: got {} or a program "
-                    "like it, want "
-                    "mpirun -np {} carole train, srun --mpi=pmix or {}; if there is only this "
-                    "process, unset {}",
+                    "like it, want mpirun -np {} carole train, srun --mpi=pmix or {}; if there is "
+                    "only this process, unset {}",
                     size, *processes, *processes, program, *processes,
                     Option("ranks", std::to_string(*processes)), size));
   }

@@ -2,14 +2,12 @@
 // environment variables that launchers set, so it is known before MPI starts.
 //
 // Several launchers may have set variables. The first one in this order wins:
-//   1. Open MPI. Under its mpirun in a Slurm job, the variables of Slurm describe the daemon of
-//   mpirun
+//   1. Open MPI. Under its mpirun in a Slurm job, the variables of Slurm describe mpirun's daemon
 //      and not the rank.
 //   2. PMIx. It gives the rank; the other numbers come from Slurm.
 //   3. PMI (Hydra of MPICH and others).
-//   4. Slurm, only in a step (srun). The batch script also has SLURM_PROCID=0 and SLURM_NTASKS but
-//   is
-//      not a rank.
+//   4. Slurm, only in a step (srun). The batch script also has SLURM_PROCID=0 and SLURM_NTASKS,
+//      but is not a rank.
 #pragma once
 
 #include <functional>

@@ -160,6 +160,27 @@ Finding CheckLimits() {
                          !fs::is_empty("/sys/class/infiniband", ignored));
 }
 
+Finding JudgeGpuMemory(int64_t shm_free_bytes, int64_t locked_bytes, int gpu_ranks) {
+  const std::string check = "GPU memory";
+  if (gpu_ranks < 2) return {check, FindingStatus::kSkipped, "fewer than two ranks on GPUs", ""};
+  const std::string text = fmt::format("for NCCL: {} free in /dev/shm, locked memory {}",
+                                       Bytes(std::max<int64_t>(shm_free_bytes, 0)),
+                                       locked_bytes < 0 ? "unlimited" : Bytes(locked_bytes));
+  // NVIDIA's advice for containers is 1 GB. A rank's buffers for one other rank take 10 MB or more.
+  const int64_t least = 32 * kMegabyte * gpu_ranks;
+  if (shm_free_bytes < kGigabyte)
+    return {check, shm_free_bytes < least ? FindingStatus::kProblem : FindingStatus::kWarning, text,
+            kMoreSharedMemoryHint};
+  if (locked_bytes >= 0)
+    return {check, FindingStatus::kWarning, text,
+            "ulimit -l unlimited (container: --ulimit memlock=-1): NCCL may lock its buffers"};
+  return {check, FindingStatus::kOk, text, ""};
+}
+
+Finding CheckGpuMemory(int gpu_ranks) {
+  return JudgeGpuMemory(FreeBytes("/dev/shm"), SoftLimit(RLIMIT_MEMLOCK), gpu_ranks);
+}
+
 Finding JudgeInterfaces(const std::vector<std::string>& names, const std::string& chosen) {
   const std::string text = fmt::format("{}{}", names.empty() ? "loopback only" : JoinTexts(names),
                                        chosen.empty() ? "" : "; MPI uses " + chosen);
@@ -232,6 +253,20 @@ Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_pe
   return {"disk", FindingStatus::kOk, text, ""};
 }
 
+Finding JudgeUnwritable(const std::string& folder, int error) {
+  const std::string option = Option("train_dir");
+  std::string fix = fmt::format("set {} to a folder that this user may write", option);
+  if (error == ENOSPC) fix = fmt::format("free some space, or set {} to another disk", option);
+  if (error == EDQUOT)
+    fix = fmt::format("free some space within the quota of this user, or set {} to another disk",
+                      option);
+  if (error == EROFS)
+    fix = fmt::format("the file system is read-only: mount it writable, or set {} to another one",
+                      option);
+  return {"disk", FindingStatus::kProblem,
+          fmt::format("{}: cannot be written: {}", folder, std::strerror(error)), fix};
+}
+
 Finding CheckDisk(const std::string& folder) {
   std::error_code error;
   fs::path existing = fs::absolute(folder, error);
@@ -239,10 +274,7 @@ Finding CheckDisk(const std::string& folder) {
     existing = existing.parent_path();
   const std::string file = existing / fmt::format(".carole-doctor-{}", getpid());
   const double speed = MeasureWriteSpeed(file);
-  if (speed == 0)
-    return {"disk", FindingStatus::kProblem,
-            fmt::format("{}: cannot be written: {}", existing.string(), std::strerror(errno)),
-            fmt::format("set {} to a folder that this user may write", Option("train_dir"))};
+  if (speed == 0) return JudgeUnwritable(existing.string(), errno);
   return JudgeDisk(existing.string(), FreeBytes(existing.string()), speed);
 }
 

@@ -44,6 +44,12 @@ Finding CheckSharedMemory();
 Finding JudgeLimits(int64_t open_files, int64_t locked_bytes, bool has_infiniband);
 Finding CheckLimits();
 
+// Checks what NCCL needs if several ranks of a host use GPUs: free bytes in /dev/shm (-1: it cannot
+// be read) and locked memory (RLIMIT_MEMLOCK in bytes, -1: unlimited). `gpu_ranks`: ranks of this
+// host that use GPUs.
+Finding JudgeGpuMemory(int64_t shm_free_bytes, int64_t locked_bytes, int gpu_ranks);
+Finding CheckGpuMemory(int gpu_ranks);
+
 // Checks the network interfaces. `names`: interfaces that are up and have an IPv4 address, without
 // loopback; `chosen`: Open MPI's parameter btl_tcp_if_include, "": not set.
 Finding JudgeInterfaces(const std::vector<std::string>& names, const std::string& chosen);
@@ -56,6 +62,8 @@ Finding CheckMpi(const std::string& library);
 
 // Checks the disk of a folder for checkpoints: free bytes and measured write speed.
 Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_per_second);
+// Describes a folder in which a file cannot be written; `error` is the errno of the attempt.
+Finding JudgeUnwritable(const std::string& folder, int error);
 // Writes and removes a file of 32 MB. If the folder does not exist, uses its closest parent that
 // does.
 Finding CheckDisk(const std::string& folder);

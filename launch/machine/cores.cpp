@@ -62,6 +62,13 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)>;
 
 Bitmap MakeBitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
 
+// Returns a list such as "0-3,8".
+std::string ListOf(const Bitmap& set) {
+  std::string list(static_cast<size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, set.get())), '\0');
+  hwloc_bitmap_list_snprintf(list.data(), list.size() + 1, set.get());
+  return list;
+}
+
 }  // namespace
 
 void UndoOpenMpBinding() {
@@ -83,11 +90,29 @@ BoundCores FindBoundCores() {
   const Bitmap bound = MakeBitmap();
   if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
     hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
-  std::string cpus(static_cast<size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, bound.get())), '\0');
-  hwloc_bitmap_list_snprintf(cpus.data(), cpus.size() + 1, bound.get());
   return {.count = CountCoresIn(topology.get(), bound.get()),
           .threads = std::max(1, hwloc_bitmap_weight(bound.get())),
-          .cpus = std::move(cpus)};
+          .cpus = ListOf(bound)};
+}
+
+std::string BindNextTo(const std::string& bus_id, const fs::path& root) {
+  std::istringstream file(ReadFileOrEmpty(root / "sys/bus/pci/devices" / bus_id / "local_cpulist"));
+  std::string list;
+  file >> list;
+  const Topology topology = LoadTopology();
+  if (list.empty() || !topology) return "";
+  const Bitmap bound = MakeBitmap(), next = MakeBitmap();
+  if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0 ||
+      hwloc_bitmap_list_sscanf(next.get(), list.c_str()) != 0)
+    return "";
+  const bool is_free =
+      hwloc_bitmap_isequal(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get())) != 0;
+  hwloc_bitmap_and(next.get(), next.get(), bound.get());
+  if (!is_free || hwloc_bitmap_iszero(next.get()) != 0 ||
+      hwloc_bitmap_isequal(next.get(), bound.get()) != 0 ||
+      hwloc_set_cpubind(topology.get(), next.get(), HWLOC_CPUBIND_PROCESS) != 0)
+    return "";
+  return ListOf(next);
 }
 
 std::string CpuModelName() {
@@ -118,6 +143,10 @@ int ThreadsPerProcess(int cores, int sharers, std::optional<double> quota, int q
   // Rounded down: a thread with only a part of a CPU would be throttled and delay the others.
   if (quota.has_value()) threads = std::min(threads, static_cast<int>(*quota / quota_sharers));
   return std::max(1, threads);
+}
+
+int ThreadsNextToGpu(int hardware_threads, bool several_hosts) {
+  return std::max(1, hardware_threads - std::min(several_hosts ? 4 : 1, hardware_threads / 2));
 }
 
 }  // namespace carole::launch

@@ -23,6 +23,13 @@ struct BoundCores {
 };
 BoundCores FindBoundCores();
 
+// Binds all threads of this process to the cores that are next to a PCI device, on its NUMA node.
+// `bus_id` is such as "0000:3b:00.0", in lower case. Returns these hardware threads in the form of
+// BoundCores::cpus. Returns "" and binds nothing if a launcher or a user has bound the process to a
+// part of the machine. It does the same if all cores are next to the device, or if the system does
+// not say which are. `root` replaces "/" in tests.
+std::string BindNextTo(const std::string& bus_id, const std::filesystem::path& root = "/");
+
 // Returns the number of physical cores of the machine, or of the part of it that a container may
 // use; at least 1.
 int CountCores();
@@ -39,5 +46,10 @@ std::optional<double> CpuQuota(const std::filesystem::path& root = "/");
 // the same `cores` (physical cores or hardware threads), and `quota_sharers` processes share the
 // same quota.
 int ThreadsPerProcess(int cores, int sharers, std::optional<double> quota, int quota_sharers);
+
+// Returns how many of a process's hardware threads may be kept busy while it computes on a GPU, at
+// least 1. One stays free, which launches kernels. If the GPUs are on several hosts, four stay
+// free, but at most half: an all-reduce by NCCL waits for threads and callbacks on the host.
+int ThreadsNextToGpu(int hardware_threads, bool several_hosts);
 
 }  // namespace carole::launch

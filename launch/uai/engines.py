@@ -69,7 +69,7 @@ class Engine:
             return "not installed"
         try:
             result = subprocess.run(self.words("version"), env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
-                                    text=True, timeout=60, check=False)
+                                    text=True, errors="replace", timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         lines = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
@@ -142,8 +142,8 @@ class Engine:
         return [*words, container, "--", *(config.get("Entrypoint") or []), *command]  # buildah ignores the entry point
 
     def _probe(self, *words):
-        return subprocess.run(self.words(*words), env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              check=False)
+        return subprocess.run(self.words(*words), env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, errors="replace", check=False)
 
     def _output(self, *words):
         result = self._probe(*words)

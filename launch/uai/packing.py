@@ -17,7 +17,7 @@ import tempfile
 from engines import Engine, Interrupted, PackError, Raw, SECRET_VARIABLE, raise_on_signals, say
 
 USAGE, DISK, CONFIGURATION = 64, 74, 78
-MEANINGS = {0: "done", USAGE: "wrong usage", 65: "bad data", 69: "a peer or a device is gone", 70: "a bug; please report it",
+MEANINGS = {0: "done", USAGE: "wrong usage", 65: "bad data", 69: "a rank or a device is gone", 70: "a bug; please report it",
             DISK: "disk problem", 75: "the test was stopped", CONFIGURATION: "bad configuration"}
 ENGINES = ("podman", "docker", "buildah")
 PUBLIC_HOST, INTERNAL_HOST = "uhub.ucloud.cn", "uhub.service.ucloud.cn"

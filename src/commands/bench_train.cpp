@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "io/pipeline/synthetic_batches.h"
-#include "launch/machine/cores.h"
 #include "nets/nets.h"
 #include "src/backend/ops/conv2d.h"
 #include "src/backend/ops/copies.h"
@@ -18,10 +17,11 @@
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/json.h"
 #include "src/commands/flags/step_flags.h"
-#include "src/commands/setup/activation_memory.h"
 #include "src/commands/setup/inputs.h"
+#include "src/commands/setup/make_step.h"
 #include "src/commands/setup/rank_context.h"
 #include "src/core/stopwatch.h"
+#include "src/train/loop/device_memory.h"
 #include "src/train/step/train_step.h"
 
 namespace carole::commands {
@@ -47,10 +47,11 @@ struct Measurement {
   double step_ms_p90 = 0;
   double images_per_second = 0;  // of all ranks together
   enum Part { kInput, kForward, kBackward, kExposed, kOptimizer, kParts };
-  double part_ms[kParts] = {};      // mean over ranks as well
-  double agreement_ms = 0;          // time of the consistency checks before collectives
-  std::vector<double> step_ends_s;  // seconds on the monotonic clock of this machine
-  int64_t peak_rss_bytes = 0;       // maximum over ranks
+  double part_ms[kParts] = {};           // mean over ranks as well
+  double agreement_ms = 0;               // time of the consistency checks before collectives
+  std::vector<double> step_ends_s;       // seconds on the monotonic clock of this machine
+  int64_t peak_rss_bytes = 0;            // maximum over ranks
+  std::vector<MemoryUse> device_memory;  // of each rank; empty without devices
 };
 
 bool IsTuning(const train::TrainStep& step) {
@@ -116,6 +117,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& c
   result.step_ms_median = 1e3 * seconds[seconds.size() / 2];
   result.step_ms_p90 = 1e3 * seconds[seconds.size() * 9 / 10];
   result.peak_rss_bytes = PeakRssOverRanks(context.communicator());
+  result.device_memory = train::GatherDeviceMemory(context.communicator(), step);
   return result;
 }
 
@@ -142,6 +144,10 @@ void Print(const BenchFlags& flags, const RankContext& context, const nets::Mode
                              {"optimizer_ms", m.part_ms[Measurement::kOptimizer]},
                              {"agreement_ms", m.agreement_ms},
                              {"peak_rss_bytes", m.peak_rss_bytes}};
+  for (const MemoryUse& rank : m.device_memory) {
+    row["device_memory_used_bytes"].push_back(rank.used_bytes);
+    row["device_memory_total_bytes"].push_back(rank.total_bytes);
+  }
   if (tuner != nullptr) {
     row["buckets"] = tuner->report().num_buckets;
     row["communication_bound_ms"] = tuner->report().bound_ms;
@@ -238,13 +244,9 @@ int Run(const BenchFlags& flags, RankContext& context) {
   nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
   train::StepOptions options = flags.step;
   options.optimizer = "momentum";
-  options.processor = launch::CpuModelName();
   options.accumulation_steps = shape.micro_batches;
-  SetMemory(flags.activation_memory, context, *model.graph, options);
   if (flags.profile) options.replay = false;  // a replayed graph has no times of single kernels
-  options.connect_devices = [&context] { context.ConnectDevices(); };
-  const auto step = MakeDeviceOwned<train::TrainStep>(
-      context, std::move(model.graph), context.backend(), context.communicator(), options);
+  const auto step = MakeStep(context, std::move(model.graph), options, flags.activation_memory);
   step->store().Initialize(1);
   if (flags.profile) step->executable().SynchronizeAfterEachKernel();
   const Measurement measurement =

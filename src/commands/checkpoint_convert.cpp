@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/tensorflow/tf_checkpoint.h"
@@ -21,6 +23,8 @@
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
 #include "src/export/keras_model.h"
+#include "src/graph/quantization_names.h"
+#include "src/train/state/quantization_state.h"
 #include "src/train/state/run_metadata.h"
 #include "src/train/state/state.h"
 
@@ -181,7 +185,9 @@ io::Checkpoint Collect(const io::WeightsSource& file, const std::vector<Variable
     if (file.Has(v.name)) add(checkpoint.variables, v.name, v.trainable);
   }
   for (const std::string& name : file.names()) {
-    if (IsSlot(name, file)) {
+    if (train::IsQuantizationState(name)) {
+      add(checkpoint.variables, name, false);
+    } else if (IsSlot(name, file)) {
       add(checkpoint.slots, name, false);
     } else if (net.empty()) {
       add(checkpoint.variables, name, !IsStatistic(name));
@@ -260,10 +266,17 @@ void UseMovingAverages(const std::string& path, io::Checkpoint& checkpoint) {
 
 void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix, bool tf2_names) {
   std::vector<io::TfTensor> tensors;
+  std::vector<int64_t> quantized_steps;
   for (const auto* list : {&checkpoint.variables, &checkpoint.slots}) {
     for (const io::CheckpointVariable& v : *list) {
       const std::string name = tf2_names ? io::WithoutResNetScope(v.name) : v.name;
-      tensors.push_back({name, io::TfType::kFloat, v.shape, BytesOf(v.data)});
+      if (name == kQuantizationStep) {
+        // The count is a mean over ranks, which is rounded.
+        for (const float count : v.data) quantized_steps.push_back(std::llround(count));
+        tensors.push_back({name, io::TfType::kInt64, v.shape, BytesOf(quantized_steps)});
+      } else {
+        tensors.push_back({name, io::TfType::kFloat, v.shape, BytesOf(v.data)});
+      }
     }
   }
   const std::vector<int64_t> step{checkpoint.step};
@@ -294,6 +307,9 @@ io::Checkpoint Load(ConvertFlags flags) {
     std::optional<io::KerasModel> keras = std::move(checkpoint.keras);
     if (keras) keras->training_config = io::ReadKerasTrainingConfig(file->path());
     checkpoint = *own;
+    for (auto* list : {&checkpoint.variables, &checkpoint.slots}) {
+      for (io::CheckpointVariable& v : *list) v.data = std::exchange(v.read, nullptr)();
+    }
     checkpoint.keras = std::move(keras);
   }
   if (!net && !file->misfit_hint().empty())

@@ -149,7 +149,8 @@ Report CheckMachine(const DoctorFlags& flags, int local_ranks) {
                      launch::CheckPmix(),
                      launch::CheckInterfaces(),
                      launch::JudgeGpu(gpus),
-                     CheckNccl(gpus)};
+                     CheckNccl(gpus),
+                     launch::CheckGpuMemory(gpus.gpus > 0 ? local_ranks : 0)};
   if (flags.dataset.pipeline.dataset_dir.empty()) {
     report.findings.push_back(
         {"data", FindingStatus::kSkipped, "--dataset_dir and --dataset_name were not given", ""});

@@ -29,6 +29,7 @@
 #include "src/core/files/disk.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
+#include "src/core/text/quote_for_shell.h"
 #include "src/monitoring/report/confusion_files.h"
 #include "src/train/loop/stop_signals.h"
 #include "src/train/state/state.h"
@@ -46,6 +47,7 @@ struct EvalFlags {
   std::string eval_dir = "/tmp/tfmodel/";
   bool eval_dir_was_given = false;
   std::string confusion_dir;
+  bool quantize = false;
   int64_t batch_size = 100;
   int64_t eval_batch_size = 0;
   int64_t max_num_batches = 0;
@@ -64,6 +66,9 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.AddPath("confusion_dir", flags.confusion_dir,
                "Folder for the confusion matrix as confusion.csv, .png and .html; empty: none.",
                HelpLevel::kBasic);
+  line.Add("quantize", flags.quantize,
+           "Round weights and activations to 8-bit integers, with the ranges of a run with "
+           "--quantize_delay.");
   line.AddPositive("batch_size", flags.batch_size, "Images that each rank evaluates at a time.",
                    HelpLevel::kBasic);
   line.AddNonNegative("eval_batch_size", flags.eval_batch_size,
@@ -178,7 +183,9 @@ struct EvaluatedCheckpoint {
 EvaluatedCheckpoint Read(const EvalFlags& flags, const std::string& path,
                          const train::RunMetadata* metadata, VariableStore& store) {
   const std::unique_ptr<io::WeightsSource> reader = io::OpenWeights(path);
-  if (metadata) train::RequireSameClasses(ReadRunMetadata(*reader), *metadata, reader->path());
+  if (metadata)
+    train::RequireSameClasses(train::MetadataReader::kEvaluation, ReadRunMetadata(*reader),
+                              *metadata, reader->path());
   train::ReadVariables(*reader, ChooseWeightsKind(flags.checkpoint.moving_average_decay), store);
   const EvaluatedCheckpoint evaluated{reader->path(), reader->step().value_or(0)};
   if (metadata) train::CompareEvaluationMetadata(ReadRunMetadata(*reader), *metadata);
@@ -448,7 +455,8 @@ int Run(EvalFlags& flags, const NetInput& input, const train::RunMetadata& run,
   if (!context.is_chief()) return 0;
   output.Write(*metrics, *evaluated);
   WarnOfYoungStatistics("eval", run, evaluation.statistics_decay(), evaluated->step);
-  LogInfo("eval", "next: carole predict --checkpoint_path={} IMAGE", flags.checkpoint.path);
+  LogInfo("eval", "next: carole predict --checkpoint_path={} IMAGE",
+          QuoteForShell(flags.checkpoint.path));
   return 0;
 }
 
@@ -467,6 +475,8 @@ int Eval(const Arguments& arguments) {
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
   ResolveCheckpoint(line, flags.checkpoint);
+  if (flags.quantize) flags.net.model.quantization = nets::QuantizationOptions();
+  RequireFp32IfQuantized(flags.net.model, flags.machine.precision);
   flags.eval_dir_was_given = line.IsGiven("eval_dir");
   // TF-Slim has one default folder for all runs. The other programs write next to the checkpoints.
   if (!flags.eval_dir_was_given && flags.recipe != EvalFlags{}.recipe &&

@@ -177,8 +177,7 @@ launch::Task FindOwnTask(const launch::Cluster& cluster) {
     return cluster.tasks[0];
   throw ConfigError(
       "[tf_config] task: missing: got none, want the type and index of this process, as the job "
-      "has "
-      "several tasks");
+      "has several tasks");
 }
 
 int RunTask(const launch::Task& me, const launch::Cluster& cluster, const LaunchFlags& flags,

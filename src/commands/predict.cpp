@@ -27,6 +27,7 @@
 #include "src/core/files/disk.h"
 #include "src/core/log.h"
 #include "src/core/text/join_names.h"
+#include "src/core/text/quote_for_shell.h"
 #include "src/train/evaluation/inference.h"
 #include "src/train/state/moving_statistics.h"
 #include "src/train/state/run_metadata.h"
@@ -274,7 +275,7 @@ int Run(PredictFlags& flags, RankContext& context) {
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
   FlushStdout();
   WarnOfYoungStatistics("predict", run, statistics_decay, weights->step().value_or(0));
-  LogInfo("predict", "next: carole checkpoint inspect {}", flags.checkpoint.path);
+  LogInfo("predict", "next: carole checkpoint inspect {}", QuoteForShell(flags.checkpoint.path));
   if (bad == 0) return 0;
   throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));
 }

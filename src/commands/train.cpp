@@ -4,26 +4,32 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
+#include <system_error>
 
 #include "collectives/ranks/rank_local_work.h"
 #include "collectives/ranks/settings_check.h"
 #include "io/checkpoint/checkpoint_folder.h"
+#include "io/datasets/datasets.h"
 #include "io/weights/open_weights.h"
 #include "launch/job/job.h"
 #include "launch/machine/cores.h"
 #include "nets/summary.h"
 #include "src/commands/cli/commands.h"
 #include "src/commands/cli/version.h"
-#include "src/commands/setup/activation_memory.h"
 #include "src/commands/setup/evaluation.h"
+#include "src/commands/setup/make_step.h"
 #include "src/commands/setup/raw_data.h"
 #include "src/commands/setup/start_ranks.h"
 #include "src/commands/setup/train_flags.h"
 #include "src/commands/setup/train_plan.h"
+#include "src/core/error.h"
 #include "src/core/files/bytes.h"
 #include "src/core/files/disk.h"
 #include "src/core/log.h"
 #include "src/core/text/parse_number.h"
+#include "src/core/text/quote_for_shell.h"
 #include "src/export/keras_model.h"
 #include "src/train/loop/stop_signals.h"
 #include "src/train/loop/time_limit.h"
@@ -37,10 +43,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Refuses quantized nets whose evaluation needs ranges that training does not find. The drop path
+// of some NASNets scales a sum's inputs in training only, so only evaluation quantizes the sum.
+void RequireRangesForEvaluation(const TrainConfig& config, const NetInput& input,
+                                const Graph& trained) {
+  if (!input.quantization) return;
+  std::set<std::string> found;
+  for (const Variable& variable : trained.variables()) found.insert(variable.name);
+  const nets::Model evaluated =
+      nets::BuildModel(*input.net, MakeModelOptions(input, 1, config.net.model));
+  for (const Variable& variable : evaluated.graph->variables()) {
+    if (found.contains(variable.name)) continue;
+    throw UsageError(fmt::format(
+        "[flags] {}: cannot quantize {}: training has no {}, which evaluation needs, because this "
+        "net is another one in training (drop path); choose another net",
+        Option("quantize_delay"), input.net->name, variable.name));
+  }
+}
+
 nets::Model BuildTrainingModel(const TrainConfig& config, const NetInput& input,
                                int64_t local_batch) {
   const nets::ModelOptions options = MakeTrainingModelOptions(input, local_batch, config.net.model);
-  return nets::BuildModel(*input.net, options);
+  nets::Model model = nets::BuildModel(*input.net, options);
+  RequireRangesForEvaluation(config, input, *model.graph);
+  return model;
 }
 
 // Returns the time limit of --max_time and of the Slurm job.
@@ -88,7 +114,11 @@ std::function<bool()> MakeStopRequest(const train::TimeLimit& limit) {
 
 std::function<void(VariableStore&)> MakeWarmStart(const TrainConfig& config,
                                                   const nets::Model& model) {
-  if (config.checkpoint_path.empty()) return {};
+  if (config.checkpoint_path.empty()) {
+    if (!config.warm_start.exclude_scopes.empty())
+      LogInfo("train", "--checkpoint_exclude_scopes: has no effect without --checkpoint_path");
+    return {};
+  }
   train::WarmStartOptions options = config.warm_start;
   options.classifiers = nets::ClassifierVariables(model);
   return [path = config.checkpoint_path, options](VariableStore& store) {
@@ -119,9 +149,11 @@ void LogResult(const TrainConfig& config, const train::RunMetadata& run,
   if (train_dir.empty()) return;
   const bool best_is_better = has_best && accuracy.value_or(-1) < trainer.best_accuracy();
   const std::string checkpoint = best_is_better ? train_dir + "/best" : train_dir;
+  // This line proves that a run is done (LIMITS.md): it follows the last save, and no other command
+  // logs it.
   LogInfo("train", "next: carole eval --dataset_dir={} --checkpoint_path={}",
-          config.data.pipeline.dataset_dir, checkpoint);
-  LogInfo("train", "next: carole predict --checkpoint_path={} IMAGE", checkpoint);
+          QuoteForShell(config.data.pipeline.dataset_dir), QuoteForShell(checkpoint));
+  LogInfo("train", "next: carole predict --checkpoint_path={} IMAGE", QuoteForShell(checkpoint));
 }
 
 // Checks that all ranks have equal threads and processors, on which the bits of --reproducible
@@ -183,18 +215,6 @@ train::SurvivingState* UseGuardian(train::Guardian* guardian, bool is_needed,
   return &guardian->state();
 }
 
-DeviceOwned<train::TrainStep> MakeStep(const TrainConfig& config, nets::Model model,
-                                       const RankContext& context,
-                                       train::SurvivingState* survivors) {
-  train::StepOptions options = config.step;
-  options.processor = launch::CpuModelName();
-  options.survivors = survivors;
-  SetMemory(config.activation_memory, context, *model.graph, options);
-  options.connect_devices = [&context] { context.ConnectDevices(); };
-  return MakeDeviceOwned<train::TrainStep>(context, std::move(model.graph), context.backend(),
-                                           context.communicator(), options);
-}
-
 // Copies the newest intact checkpoint to --final_model.
 void WriteFinalModel(const TrainConfig& config) {
   const std::string& train_dir = config.trainer.train_dir;
@@ -228,9 +248,15 @@ RunDescription DescribeRun(const TrainConfig& config, const TrainPlan& plan, con
           .class_names = NetClassNames(config.data, input)};
 }
 
+// A quantized net is described as the net that it is without quantization.
 std::optional<io::KerasModel> DescribeForKeras(const TrainConfig& config, const NetInput& input,
-                                               const nets::Model& model,
+                                               const nets::Model& trained,
                                                const optim::LearningRate& rate) {
+  NetInput plain = input;
+  plain.quantization.reset();
+  nets::Model unquantized;
+  if (input.quantization) unquantized = BuildTrainingModel(config, plain, 1);
+  const nets::Model& model = input.quantization ? unquantized : trained;
   auto keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   if (!keras) return keras;
   const optim::OptimizerEntry& optimizer = optim::FindOptimizer(config.step.optimizer);
@@ -252,20 +278,49 @@ std::unique_ptr<io::BatchSource> MakeTrainingSource(const TrainConfig& config,
   return io::MakePipeline(options);
 }
 
+// Throws DataError if the evaluated split has no shards, as if --dataset_dir names only those of
+// the training split. Collective.
+void RequireEvaluationShards(const DataConfig& data, const NetInput& input,
+                             const RankContext& context) {
+  collectives::RunRankLocal(context.communicator(), "shards of the evaluation", [&] {
+    try {
+      (void)io::FindShards(*input.dataset, data.pipeline.split, data.pipeline.dataset_dir);
+    } catch (const DataError& error) {
+      std::error_code error_of_list;  // a list of files may be too long for a path
+      const bool is_folder = fs::is_directory(data.pipeline.dataset_dir, error_of_list);
+      throw DataError(fmt::format(
+          "{}; {}set --eval_every=0", error.what(),
+          is_folder ? "or " : fmt::format("name the shards of {}, too, or ", data.pipeline.split)));
+    }
+  });
+}
+
 // Makes the evaluation during training. It may use as much memory as a step does: the step's is not
 // in use meanwhile.
-DeviceOwned<Evaluation> MakeEvaluation(const TrainConfig& config, const NetInput& input,
-                                       const RankContext& context, train::TrainStep& step) {
+OwnedUnlessFailing<Evaluation> MakeEvaluation(const TrainConfig& config, const NetInput& input,
+                                              const RankContext& context, train::TrainStep& step) {
   const std::string& trained = config.data.pipeline.split;
   if (context.is_chief() && EvaluationSplit(config) == trained) {
     LogWarning("eval", "{} has no other split than {}: evaluating the images that are trained on",
                config.data.pipeline.dataset_dir, trained);
   }
+  const DataConfig data = EvaluationData(config);
+  RequireEvaluationShards(data, input, context);
   const size_t max_bytes =
       config.activation_memory.empty() ? 0 : step.executable().plan().statistics.arena_bytes;
-  return MakeDeviceOwned<Evaluation>(context, EvaluationData(config), input, context,
-                                     DivideHostBatch(config.evaluation.batch_size, context),
-                                     &step.store(), max_bytes);
+  return MakeOwnedUnlessFailing<Evaluation>(context, data, input, context,
+                                            DivideHostBatch(config.evaluation.batch_size, context),
+                                            &step.store(), max_bytes);
+}
+
+// Says what is faster than strict fp32 on a GPU, unless a precision was asked for.
+void AdviseTf32(const TrainConfig& config, const RankContext& context) {
+  if (!context.backend().gpu_stream() || config.machine.precision != Precision::kFp32 ||
+      config.given_flags.contains("precision"))
+    return;
+  LogInfo("run",
+          "fp32 is strict on GPUs: --precision=tf32 is faster, and bf16 faster still (compute "
+          "capability 8.0 or newer)");
 }
 
 int Run(TrainConfig& config, const NetInput& input, RankContext& context,
@@ -279,6 +334,7 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context,
       DescribePlan(config, plan, input, context, rate, parameters);
   LogPlan(settings);
   if (context.is_chief()) WarnOfFastDecay(config, plan, rate);
+  AdviseTf32(config, context);
   train::SaveClock save_clock;
   train::TimeLimitOptions time_limit = config.time_limit;
   time_limit.clock = &save_clock;
@@ -292,12 +348,14 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context,
   options.stop_requested = MakeStopRequest(limit);
   options.keras = DescribeForKeras(config, input, model, rate);
   options.keeps_survivors = KeepsSurvivors(config, context);
-  const auto step = MakeStep(config, std::move(model), context,
-                             UseGuardian(guardian, options.keeps_survivors, context));
+  options.work_dir = config.data.pipeline.work_dir;
+  config.step.survivors = UseGuardian(guardian, options.keeps_survivors, context);
+  const auto step =
+      MakeStep(context, std::move(model.graph), config.step, config.activation_memory);
   auto make_source = [&](const train::RunState& start) {
     return MakeTrainingSource(config, input, context, plan.local_batch, start);
   };
-  DeviceOwned<Evaluation> evaluation;
+  OwnedUnlessFailing<Evaluation> evaluation;
   std::optional<double> accuracy;
   if (options.eval_every > 0) {
     evaluation = MakeEvaluation(config, input, context, *step);

@@ -33,7 +33,7 @@ const char* Describe(ExitCode code) {
     case ExitCode::kData:
       return "bad data";
     case ExitCode::kUnavailable:
-      return "a peer or a device is gone";
+      return "a rank or a device is gone";
     case ExitCode::kInternal:
       return "a bug in carole; please report it";
     case ExitCode::kDisk:

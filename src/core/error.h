@@ -161,7 +161,7 @@ inline std::string_view WithoutTag(std::string_view text) {
 const char* Describe(ExitCode code);
 
 // Writes the last line of a process to standard error:
-// "carole: exit 69 (a peer or a device is gone)". `meaning` is usually Describe(code).
+// "carole: exit 69 (a rank or a device is gone)". `meaning` is usually Describe(code).
 void PrintExit(int code, std::string_view meaning);
 
 }  // namespace carole

@@ -1,7 +1,12 @@
 #include "src/core/simd.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include "src/core/log.h"
 
 namespace carole {
 namespace {
@@ -25,14 +30,26 @@ int DetectLevel() {
   return HasLevel4() ? 4 : 3;
 }
 
+// Returns the level of the CPU, or a lower one if CAROLE_SIMD_LEVEL says so.
+int ChooseLevel() {
+  const char* limit = std::getenv("CAROLE_SIMD_LEVEL");
+  const int detected = DetectLevel();
+  if (limit == nullptr) return detected;
+  int wanted = detected;
+  const char* const end = limit + std::strlen(limit);
+  const auto [read_to, error] = std::from_chars(limit, end, wanted);
+  const bool is_number = error == std::errc() && read_to == end;
+  const int level = is_number ? std::clamp(wanted, 2, detected) : detected;
+  if (!is_number || wanted < 2 || wanted > 4)
+    LogWarning("job", "CAROLE_SIMD_LEVEL: got {}, want 2, 3 or 4; using {}",
+               *limit == '\0' ? "nothing" : limit, level);
+  return level;
+}
+
 }  // namespace
 
 int SimdLevel() {
-  static const int level = [] {
-    const char* limit = std::getenv("CAROLE_SIMD_LEVEL");
-    const int detected = DetectLevel();
-    return limit == nullptr ? detected : std::clamp(std::atoi(limit), 2, detected);
-  }();
+  static const int level = ChooseLevel();
   return level;
 }
 

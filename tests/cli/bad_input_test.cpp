@@ -30,6 +30,9 @@ TEST_F(BadInputTest, NamesAMissingDataFolder) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=/no/such/folder"}), 65, {"/no/such/folder"}));
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=" + data_dir_ + "/labels.txt"}), 65,
                         {data_dir_ + "/labels.txt: no file matches mnist_train.tfrecord"}));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=" + train_file_, "--eval_every=1"}), 65,
+                        {"no file matches mnist_test.tfrecord",
+                         "; name the shards of test, too, or set --eval_every=0"}));
 }
 
 TEST_F(BadInputTest, NamesFoldersThatCannotBeMade) {
@@ -217,6 +220,31 @@ TEST_F(BadInputTest, RefusesASecondRunInOneFolder) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 78, {train_dir_}));
   first.Signal(SIGTERM);
   EXPECT_EQ(first.Wait().exit_code, 75);
+}
+
+// Returns the command on a file system without locks: each call of flock() and each lock of fcntl()
+// fails as on NFS whose server has no lock manager.
+Words WithoutLocks(const Words& words) {
+  Words all{"/usr/bin/strace",          "-f", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e",
+            "inject=flock:error=ENOLCK"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+TEST_F(BadInputTest, TrainsWithAWarningWhereFilesCannotBeLocked) {
+  if (!std::filesystem::exists("/usr/bin/strace"))
+    GTEST_SKIP() << "skipped: strace is not installed";
+  const Words killed = WithFault("0:3:backward:kill", CaroleWords(TrainWords(train_dir_)));
+  const ProcessResult first = RunProcess(WithoutLocks(killed));
+  EXPECT_EQ(first.exit_code, 137) << first.err;
+  EXPECT_THAT(first.err, ::testing::ContainsRegex(
+                             train_dir_ + ": this file system does not support locks \\(No locks "
+                                          "available\\); make sure that only one run writes"));
+  const ProcessResult second = RunProcess(WithoutLocks(CaroleWords(TrainWords(train_dir_))));
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, ::testing::HasSubstr("at step 3"));  // from the guardian
+  RunToEnd(TrainWords(folder_ / "undisturbed"));
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "undisturbed"));
 }
 
 TEST_F(BadInputTest, RefusesACheckpointOfAnotherNet) {

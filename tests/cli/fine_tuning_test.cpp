@@ -33,6 +33,13 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
   from_tf[0] = "--checkpoint_path=" + (folder_ / "tf/model.ckpt");
   EXPECT_THAT(Train(folder_ / "tuned", from_tf).err,
               HasSubstr("tf/model.ckpt: 5 variables restored"));
+  const ProcessResult fresh = Train(folder_ / "fresh run", {tune[1], "--max_number_of_steps=1"});
+  EXPECT_THAT(fresh.err,
+              HasSubstr("--checkpoint_exclude_scopes: has no effect without --checkpoint_path"));
+  EXPECT_THAT(fresh.err,
+              HasSubstr("carole predict --checkpoint_path='" + (folder_ / "fresh run'")));
+  EXPECT_THAT(RunToEnd(EvalWords(folder_ / "fresh run", {"--eval_dir="})).err,
+              HasSubstr("carole predict --checkpoint_path='" + (folder_ / "fresh run'")));
   const ProcessResult again = Train(train_dir_, tune);
   EXPECT_THAT(again.err, HasSubstr("Ignoring --checkpoint_path because a checkpoint already"));
   const ProcessResult mistyped = Train(
@@ -245,7 +252,7 @@ TEST_F(FineTuningTest, ClassNamesMayHaveAnyEncoding) {
 
 // The data set consists of a user's own folders; the checkpoint knows their names.
 TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
-  const std::string photos = folder_ / "photos", data = folder_ / "photo_data";
+  const std::string photos = folder_ / "photos", data = folder_ / "photo data";
   for (const char* name : {"odd one", "even"}) WriteDigitImages(photos + "/" + name, 10);
   RunToEnd(
       {"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir", data});
@@ -255,7 +262,7 @@ TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
                    "--batch_size=64", "--learning_rate_decay_type=exponential"});
   EXPECT_THAT(RunToEnd(train).err,
               ::testing::AllOf(HasSubstr("smaller --batch_size or --learning_rate_decay_type"),
-                               HasSubstr("next: carole eval --dataset_dir=" + data),
+                               HasSubstr("next: carole eval --dataset_dir='" + data + "'"),
                                HasSubstr("next: carole predict --checkpoint_path=" + train_dir_)));
   const ProcessResult eval =
       RunToEnd({"eval", "--dataset_dir=" + data, "--checkpoint_path=" + train_dir_, "--eval_dir="});

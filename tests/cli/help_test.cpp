@@ -199,7 +199,8 @@ TEST_F(HelpTest, ShowsTypesAllowedValuesAndGroups) {
   EXPECT_THAT(FindFlag(full, "--learning_rate_boundaries").text,
               HasSubstr("[default: 30,60,80,90]"));
   EXPECT_THAT(FindFlag(full, "--[no]report").text, HasSubstr("[default: true]"));
-  EXPECT_THAT(FindFlag(full, "--jpeg_decoder").text, HasSubstr(" One of: cpu, nvjpeg. [default: "));
+  EXPECT_THAT(FindFlag(full, "--dct_method").text,
+              HasSubstr(" One of: INTEGER_FAST, INTEGER_ACCURATE. [default: "));
   EXPECT_THAT(FindFlag(full, "--optimizer").text, HasSubstr(" lars, momentum, "));
   EXPECT_THAT(FindFlag(full, "--all_reduce").text, HasSubstr("One of: auto, "));
   for (const char* group : {"Data", "Net", "Optimization", "Run and checkpoints", "Monitoring",

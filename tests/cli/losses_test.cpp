@@ -23,7 +23,7 @@ double ToleranceAt(size_t step, const nlohmann::json& run) {
 class Losses : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "no " << kRawDir;
+    if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "skipped: no " << kRawDir;
     recorded_ = nlohmann::json::parse(std::ifstream(TestData() + "/fashion_mnist_losses.json"));
     RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
               "--dataset_dir", data_dir_, "--max_images=" + recorded_["images"].dump()});

@@ -24,7 +24,9 @@ TEST_F(NetTest, ImpossibleNetsAreWrongUsage) {
   EXPECT_TRUE(FailsWith(Train({"--train_image_size=3"}), 64,
                         {"lenet", "image size", "got 3", "want 4 to 4096 pixels"}));
   EXPECT_TRUE(
-      FailsWith(Train({"--labels_offset=10"}), 64, {"--labels_offset", "got 0, want 2 or more"}));
+      FailsWith(Train({"--labels_offset=15"}), 64,
+                {"--labels_offset=15: too few classes are left: got 0 of the 10 classes in ",
+                 "(zero, one, two and 7 more), want 2 or more", "set at most 8"}));
   EXPECT_TRUE(FailsWith(Train({"--batch_size=0"}), 64,
                         {"--batch_size: got 0, want a whole number above 0"}));
   for (const std::string flag : {"--batch_size", "--accumulation_steps"})
@@ -54,7 +56,8 @@ TEST_F(NetTest, CheckpointOfAnotherNetNamesTheFirstVariablesThatDiffer) {
 TEST_F(NetTest, TrainsInLittleMemory) {
   EXPECT_TRUE(FailsWith(Train({"--activation_memory=much"}), 64, {"--activation_memory", "much"}));
   const Words net = {"--model_name=inception_v2",  "--train_image_size=33",   "--batch_size=16",
-                     "--preprocessing_name=lenet", "--max_number_of_steps=2", "--eval_every=2"};
+                     "--preprocessing_name=lenet", "--max_number_of_steps=2", "--eval_every=2",
+                     "--eval_batch_size=400"};
   auto train = [&](const std::string& folder, const std::string& memory) {
     Words more = net;
     if (!memory.empty()) more.push_back("--activation_memory=" + memory);

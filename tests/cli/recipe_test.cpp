@@ -408,10 +408,8 @@ TEST_F(RecipeTest, GivenLengthsWinOverARecipesLengths) {
 }
 
 TEST_F(RecipeTest, UnsupportedFeaturesAreRefused) {
-  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize_delay=100"})), 64,
-                        {"--quantize_delay", "got 100, want -1"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize"})), 64,
-                        {"--quantize", "got true, want false: this version"}));
+                        {"--quantize", "got true, want false; train has --quantize_delay"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--clone_on_cpu", "--backend=cuda"})), 64,
                         {"--clone_on_cpu, --backend=cuda: both given"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--train_batch_size=8"})), 64,

@@ -171,7 +171,7 @@ TEST_F(TrainTest, NoRankAppliesGradientsThatAreNotFinite) {
   const Words hot = {"--optimizer=sgd", "--learning_rate=1e30", "--log_every_n_steps=1"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, hot), 2), 78,
                         {"after step 1: not finite", "rank 0: gradient of LeNet/",
-                         "rank 1: gradient of LeNet/", "diverged"}));
+                         "rank 1: gradient of LeNet/", "diverged", "there is no checkpoint yet"}));
   Words skipping = hot;
   skipping.push_back("--on_nan=skip");
   const ProcessResult skipped = Carole(TrainWords(train_dir_, skipping), 2);
@@ -238,6 +238,25 @@ TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
                         {"--loss_scale", "got 1000, want auto, dynamic, or a power of two"}));
 }
 
+TEST_F(TrainTest, DctMethodDecidesThePixelsOfJpegs) {
+  const std::string jpegs = folder_ / "jpegs";
+  RunToEnd({"dataset", "build", "--dataset_name=synthetic", "--num_images=24", "--num_classes=4",
+            "--image_width=48", "--dataset_dir=" + jpegs});
+  Words words = {"--dataset_name=synthetic",
+                 "--dataset_dir=" + jpegs,
+                 "--model_name=cifarnet",
+                 "--backend=reference",
+                 "--threads=1",
+                 "--max_number_of_steps=3"};
+  Train(folder_ / "default", words);
+  words.push_back("--dct_method=INTEGER_FAST");
+  Train(folder_ / "fast", words);
+  words.back() = "--dct_method=INTEGER_ACCURATE";
+  Train(folder_ / "accurate", words);
+  EXPECT_EQ(DigestOf(folder_ / "default"), DigestOf(folder_ / "fast"));
+  EXPECT_NE(DigestOf(folder_ / "accurate"), DigestOf(folder_ / "fast"));
+}
+
 // lenet's preprocessing gives whole pixel values, so its images are sent as bytes by default.
 TEST_F(TrainTest, BytesGiveTheSameBitsAsFloatsIfPixelsAreWhole) {
   const ProcessResult bytes = Train(train_dir_, {}, 2);
@@ -268,7 +287,7 @@ TEST_F(TrainTest, ResumesInAnotherPrecisionAndSaysSo) {
   const ProcessResult first = Carole(TrainWords(train_dir_, {"--precision=bf16"}));
   if (first.exit_code != 0) {
     EXPECT_TRUE(FailsWith(first, 78, {"--precision", "bf16"}));
-    GTEST_SKIP() << "bf16 is refused here";
+    GTEST_SKIP() << "skipped: bf16 is refused here";
   }
   const ProcessResult rest = Train(train_dir_, {"--max_number_of_steps=14"});
   EXPECT_THAT(rest.err,
@@ -306,6 +325,10 @@ TEST_F(TrainTest, SaysHowManyThreadsItUses) {
   EXPECT_THAT(fewer.err, HasSubstr("because of OMP_NUM_THREADS; --threads overrides it"));
   EXPECT_THAT(fewer.err, HasSubstr("1 x 1 threads"));
   EXPECT_THAT(fewer.err, HasSubstr("none: nothing is saved"));
+  const ProcessResult wrong =
+      RunProcess(WithEnvironment({"OMP_NUM_THREADS=many", "CAROLE_SIMD_LEVEL=1"}, train));
+  EXPECT_THAT(wrong.err, HasSubstr("OMP_NUM_THREADS: got many, want a whole number above 0"));
+  EXPECT_THAT(wrong.err, HasSubstr("CAROLE_SIMD_LEVEL: got 1, want 2, 3 or 4; using 2"));
   EXPECT_THAT(RunProcess(bound).err, HasSubstr("start with mpirun --bind-to none"));
 }
 

@@ -211,6 +211,7 @@ TEST_F(CommandLineTest, FlagsOfOtherProgramsAreKnownByTheirMeaning) {
         {"--num_classes=3", "has no such flag; labels.txt in --dataset_dir lists the classes"},
         {"--nproc_per_node=2", "has no such flag; mpirun -np N or srun starts N ranks"},
         {"--dropout=0.5", "has no such flag; each net has its own dropout"},
+        {"--jpeg_decoder=cpu", "has no such flag; leave it out: the cores decode all JPEGs"},
         {"--lr=1", "has no such flag; see --helpfull"}})
     EXPECT_THAT(Refuse({word}), HasSubstr(advice));
   line_.Add("max_steps_per_epoch", values_.batch_size, "Steps.");

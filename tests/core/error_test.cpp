@@ -68,6 +68,7 @@ TEST(Error, EveryCodeHasADifferentDescription) {
   for (ExitCode code : codes) descriptions.insert(Describe(code));
   EXPECT_EQ(descriptions.size(), std::size(codes));
   EXPECT_EQ(descriptions.count("unknown"), 0u);
+  EXPECT_STREQ(Describe(ExitCode::kUnavailable), "a rank or a device is gone");
   EXPECT_STREQ(Describe(static_cast<ExitCode>(3)), "unknown");
 }
 

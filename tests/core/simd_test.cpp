@@ -18,14 +18,14 @@ int Four() { return 4; }
 
 // The level is determined once per process, so each case needs its own process. Death tests in the
 // style "threadsafe" start the test program again.
-void ExpectLevel(const char* limit, int level) {
+void ExpectLevel(const char* limit, int level, const char* log = "") {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         limit == nullptr ? unsetenv("CAROLE_SIMD_LEVEL") : setenv("CAROLE_SIMD_LEVEL", limit, 1);
         std::exit(PickSimd(Two, Three, Four)() == SimdLevel() ? SimdLevel() : 99);
       },
-      ::testing::ExitedWithCode(level), "")
+      ::testing::ExitedWithCode(level), log)
       << "CAROLE_SIMD_LEVEL=" << (limit == nullptr ? "(unset)" : limit);
 }
 
@@ -48,7 +48,9 @@ TEST(SimdDeathTest, EnvironmentVariableLowersButNeverRaisesTheLevel) {
   ExpectLevel("2", 2);
   ExpectLevel("3", std::min(3, CpuLevel()));
   ExpectLevel("4", CpuLevel());
-  ExpectLevel("99", CpuLevel());
+  ExpectLevel("99", CpuLevel(), "CAROLE_SIMD_LEVEL: got 99, want 2, 3 or 4; using ");
+  ExpectLevel("1", 2, "CAROLE_SIMD_LEVEL: got 1, want 2, 3 or 4; using 2");
+  ExpectLevel("avx2", CpuLevel(), "CAROLE_SIMD_LEVEL: got avx2, want 2, 3 or 4; using ");
 }
 
 }  // namespace

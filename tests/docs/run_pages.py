@@ -20,7 +20,7 @@ import time
 
 import pages
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 # The names that a page may use in a comment <!-- given: NAME -->, and the commands that make these folders.

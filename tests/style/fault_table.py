@@ -101,8 +101,11 @@ def find_errors(text, root, gtests, ctests, folders):
 
 
 def read_seconds(log):
-    """Returns the seconds of each test of ctest's log that passed. A parametrized test has those of its slowest case."""
-    seconds = {}
+    """Returns the seconds of each test of ctest's log that passed. A parametrized test has those of its slowest case.
+
+    A function of a Python test has the name "::FUNCTION".
+    """
+    seconds = {f"::{match[1]}": float(match[2]) for match in re.finditer(r"\.(test_\w+): ok, ([\d.]+) s$", log, re.MULTILINE)}
     for block in re.split(r"^-+\n\n(?=\d+/\d+ Testing)", log, flags=re.MULTILINE):
         if match := TIME.search(block):
             # cli.Phases/FaultTest.EndsTheJob/saving_kill -> cli.FaultTest.EndsTheJob
@@ -117,6 +120,7 @@ def write_seconds(text, seconds):
     lines = text.splitlines()
     for number, cells in rows_of(text):
         name = cells[2].strip("`") if len(cells) == COLUMNS else ""
+        name = re.sub("^.*::", "::", name)
         if name in seconds:
             lines[number - 1] = "| " + " | ".join([*cells[:3], f"{seconds[name]:.1f}"]) + " |"
     return "\n".join(lines) + "\n"

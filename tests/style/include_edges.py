@@ -32,7 +32,8 @@ MAX_FILES = 26
 VENDORS = (  # pattern of the header, folders that may include it
     (re.compile(r"dnnl|oneapi/dnnl"), ("src/backend/onednn",)),
     (re.compile(r"cuda_runtime|cuda_fp16|cuda_bf16|cuda\.h"), ("src/backend/cuda", "collectives/nccl")),
-    (re.compile(r"cuda|cudnn|cublas|nvToolsExt|nvtx"), ("src/backend/cuda",)),
+    (re.compile(r"nvtx3"), ("src/core/profiler",)),
+    (re.compile(r"cuda|cudnn|cublas"), ("src/backend/cuda",)),
     (re.compile(r"nccl"), ("collectives/nccl",)),
     (re.compile(r"mpi\.h|mpi-ext\.h"), ("collectives/mpi",)),
     (re.compile(r"hdf5|H5"), ("io/checkpoint",)),

@@ -182,11 +182,14 @@ class FaultTable(unittest.TestCase):
     def test_takes_seconds_from_the_log(self):
         end = "-" * 10 + "\n"
         log = (f"1/2 Testing: x\n1/2 Test: cli.Phases/FaultTest.Ends/saving_kill\nTest time =   9.04 sec\n{end}Test Passed.\n{end}\n"
-               f"2/2 Testing: y\n2/2 Test: mpi.kill_0.3\nTest time =   2.00 sec\n{end}Test Failed.\n")  # fmt: skip
+               f"2/2 Testing: y\n2/2 Test: mpi.kill_0.3\nTest time =   2.00 sec\n{end}Test Failed.\n"
+               "__main__.LinksTest.test_cut_link: ok, 7.1 s\n")  # fmt: skip
         seconds = fault_table.read_seconds(log)
-        self.assertEqual(seconds, {"cli.FaultTest.Ends": 9.04})
+        self.assertEqual(seconds, {"cli.FaultTest.Ends": 9.04, "::test_cut_link": 7.1})
         page = fault_table.write_seconds("| kill | ends | `cli.FaultTest.Ends` | not measured |\n", seconds)
         self.assertEqual(page, "| kill | ends | `cli.FaultTest.Ends` | 9.0 |\n")
+        page = fault_table.write_seconds("| cut | ends | `tests/links_test.py::test_cut_link` | not measured |\n", seconds)
+        self.assertEqual(page, "| cut | ends | `tests/links_test.py::test_cut_link` | 7.1 |\n")
 
 
 if __name__ == "__main__":

@@ -146,6 +146,8 @@ constexpr ForeignFlags kForeignFlags[] = {
     {"sync_bn syncbn", "sync_batch_norm"},
     {"grad_checkpointing gradient_checkpointing", "activation_memory"},
     {"bucket_cap_mb fusion_threshold_mb", "bucket_mb"},
+    // of carole 0.1.0
+    {"jpeg_decoder", "", "", "leave it out: the cores decode all JPEGs"},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Flags of other programs (TF-Slim's siblings, Estimators, Keras, PyTorch, timm, Lightning) that
-// this program does not have, and what to use here instead.
+// Flags of other programs (TF-Slim's siblings, Estimators, Keras, PyTorch, timm, Lightning) and of
+// earlier versions that this program does not have, and what to use here instead.
 //
 // A suggestion by spelling would mislead: --model_dir is written like --work_dir, but means
 // --train_dir. To add a flag, add it to a row of the table in foreign_flags.cpp.

@@ -233,13 +233,14 @@ std::string CifarLayers(const std::string& value) {
   constexpr const char* kWanted = "a number of layers 6n + 2, such as 44";
   return Is<int64_t>(value, [](int64_t n) { return (n - 2) % 6 == 0; }) ? "" : kWanted;
 }
-// Quantization would change the result and is not available, so only "off" is accepted.
+// Quantization would change the result, so a command that does not know the flag accepts only
+// "off".
 std::string NotQuantized(const std::string& value) {
-  constexpr const char* kWanted = "false: this version of carole cannot quantize";
+  constexpr const char* kWanted = "false; train has --quantize_delay, eval and export --quantize";
   return Is<bool>(value, [](bool quantized) { return !quantized; }) ? "" : kWanted;
 }
 std::string NeverQuantized(const std::string& value) {
-  constexpr const char* kWanted = "-1: this version of carole cannot quantize";
+  constexpr const char* kWanted = "-1; only train has a delay, eval and export have --quantize";
   return Is<int64_t>(value, [](int64_t step) { return step < 0; }) ? "" : kWanted;
 }
 

@@ -1,6 +1,7 @@
 #include "src/commands/flags/flags.h"
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -56,7 +57,8 @@ DataConfig MakeDataConfig(const std::string& dataset_name, const std::string& sp
 
 void AddPixelFlags(CommandLine& line, DataConfig& config) {
   line.Add("labels_offset", config.pipeline.labels_offset,
-           "Number subtracted from every label and from the number of classes.")
+           "Number subtracted from every label and from the number of classes; a negative one adds "
+           "classes that only the net has, such as TF-Slim's background class.")
       .Between(-1'000'000, 1'000'000);
   line.Add("preprocessing_name", config.preprocessing_name,
            "Net whose preprocessing is used; empty: that of --model_name.");
@@ -80,23 +82,29 @@ void AddDatasetFlags(CommandLine& line, DataConfig& config, DatasetDir dataset_d
   AddPixelFlags(line, config);
   line.Add("num_preprocessing_threads", config.num_preprocessing_threads,
            "Threads per rank that decode images, at most the rank's cores; 0: the cores that "
-           "--threads leaves free, or all cores if it leaves none.")
+           "--threads leaves free, or all cores if it leaves none. If the rank computes on a GPU, "
+           "its hyperthreads count, too, and 0 leaves one of them free, or four (at most half) if "
+           "GPUs are on several hosts.")
       .Between(0, 1024);
   line.AddPath("work_dir", pipeline.work_dir,
                "Folder for the index of records if --dataset_dir is read-only, and for TFRecords "
                "that are made from MNIST's raw files.");
   line.AddChoice("dct_method", pipeline.dct_method, kDctMethods,
                  "Inverse DCT of JPEG decoding; INTEGER_FAST gives TensorFlow's pixels.");
-  line.AddChoice<bool>(
-      "jpeg_decoder", config.use_nvjpeg, {{"cpu", false}, {"nvjpeg", true}},
-      "JPEG decoder; nvjpeg decodes baseline color JPEGs on the rank's GPU, which slows "
-      "training and changes pixels by a few levels; the CPU decodes all other images.");
   line.Add("dct_scaling", pipeline.dct_scaling,
            "Decode JPEGs at 1/2, 1/4 or 1/8 of their size if that is not smaller than the "
            "net's input; faster for large photos, but smoother than TF-Slim's pixels.");
   line.AddNonNegative("max_bad_records", pipeline.max_bad_records,
                       "Damaged records per epoch, over all ranks, that are skipped with a "
                       "warning; 0: the first one ends the run.");
+}
+
+void RequireFp32IfQuantized(const nets::ModelOptions& model, Precision precision) {
+  if (!model.quantization || precision == Precision::kFp32 || precision == Precision::kTf32) return;
+  throw UsageError({.tag = "flags",
+                    .option = "precision",
+                    .got = Name(precision),
+                    .want = "fp32 or tf32 for a quantized net"});
 }
 
 void AddNetFlags(CommandLine& line, NetConfig& config, const std::string& size_name) {
@@ -197,9 +205,12 @@ void AddCollectiveFlags(CommandLine& line, MachineConfig& config) {
   line.AddChoice("all_reduce", communicator.all_reduce, algorithms,
                  "Algorithm of all-reduce; auto: between hosts it is measured once and kept in "
                  "$XDG_CACHE_HOME/carole/all_reduce (by default below ~/.cache).");
-  line.AddChoice(
-      "wire_dtype", communicator.wire_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
-      "Type of gradients sent between CPU hosts; bf16 halves the bytes, sums stay fp32.");
+  line.AddChoice<std::optional<DType>>(
+      "wire_dtype", communicator.wire_dtype,
+      {{"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"auto", std::nullopt}},
+      "Type of gradients sent between hosts, and between GPUs; bf16 halves the bytes. CPUs still "
+      "add in fp32; GPUs add in bf16. auto: bf16 if there are several hosts and the network "
+      "between them is slow, which is measured at the start.");
   line.AddPositive("collective_timeout", communicator.deadline_seconds,
                    "Seconds after which a rank that does not arrive or stops sending ends the "
                    "job.");

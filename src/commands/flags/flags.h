@@ -31,7 +31,6 @@ struct DataConfig {
   std::string preprocessing_name;
   bool use_grayscale = false;
   int num_preprocessing_threads = 0;  // 0: see DecodeThreads()
-  bool use_nvjpeg = false;
   std::string input_dtype = "auto";
   io::Augmentations augmentations = io::AllAugmentations();  // with their settings
   io::PipelineOptions pipeline;  // MakePipelineOptions() adds what follows from net and rank
@@ -76,6 +75,10 @@ struct NetConfig {
 void AddNetFlags(CommandLine& line, NetConfig& flags,
                  const std::string& size_name = "train_image_size");
 
+// Throws UsageError for a quantized net in another precision: the rounding of 16-bit numbers would
+// hide that of 8-bit codes.
+void RequireFp32IfQuantized(const nets::ModelOptions& model, Precision precision);
+
 // How a rank uses its machine, and how ranks communicate.
 struct MachineConfig {
   std::string backend = "auto";
@@ -88,6 +91,9 @@ struct MachineConfig {
   // Not a flag; set by commands that train. They refuse to start if N processes of one job each
   // believe that they are alone, which would be N trainings.
   bool is_training = false;
+  // Not a flag; set by commands. The flags that an error names if memory runs out: smaller values
+  // need less memory.
+  std::string memory_flags = "--batch_size";
 };
 void AddPrecisionFlag(CommandLine& line, Precision& precision, const std::string& help);
 // Adds the flags of a rank's own computation.

@@ -1,6 +1,7 @@
 #include "src/commands/flags/step_flags.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -15,6 +16,7 @@ collectives::BucketOptions MakeBucketOptions(double bucket_mb) {
   if (bucket_mb > 0) {
     options.bucket_bytes = static_cast<size_t>(ToInt64(bucket_mb * (1 << 20)));
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+    options.last_bucket_bytes = std::min(options.last_bucket_bytes, options.bucket_bytes);
   }
   return options;
 }
@@ -56,25 +58,29 @@ void AddStepFlags(CommandLine& line, train::StepOptions& step, int64_t& shards) 
   line.AddChoice<bool>(
       "bucket_plan", step.tune_buckets, {{"auto", true}, {"fixed", false}},
       "How gradients are divided into buckets; auto: the first steps search for the fastest "
-      "plan, unless --bucket_mb or --reproducible is given; fixed: by --bucket_mb.");
+      "plan (on GPUs, the network is measured), unless --bucket_mb or --reproducible is given; "
+      "fixed: by --bucket_mb.");
 }
 
 void ResolveStep(train::StepOptions& step, MachineConfig& machine) {
-  const DType wire_dtype = machine.communicator.wire_dtype;
+  std::optional<DType>& wire_dtype = machine.communicator.wire_dtype;
   const bool is_adasum = step.reduction == collectives::Reduction::kAdasum;
+  const bool sends_fp32 = is_adasum || step.local_sgd_steps > 0;
   step.Check();
   if (step.reproducible && step.accumulation_steps != 1) {
     throw UsageError(
         "[flags] --accumulation_steps: cannot be combined with --reproducible, whose shards "
         "already are micro-batches; make --reproducible_shards larger");
   }
-  if (step.reproducible && wire_dtype != DType::kF32) {
-    throw UsageError("[flags] --wire_dtype: got " + std::string(Name(wire_dtype)) +
-                     ", want fp32 with --reproducible: rounded sums depend on the number of ranks");
+  if (step.reproducible && wire_dtype == DType::kBF16) {
+    throw UsageError(
+        "[flags] --wire_dtype: got bf16, want fp32 with --reproducible: rounded sums depend on the "
+        "number of ranks");
   }
-  if (wire_dtype != DType::kF32 && (is_adasum || step.local_sgd_steps > 0))
-    LogInfo("job", "--wire_dtype={}: has no effect: {} always sends fp32", Name(wire_dtype),
+  if (sends_fp32 && wire_dtype == DType::kBF16)
+    LogInfo("job", "--wire_dtype=bf16: has no effect: {} always sends fp32",
             is_adasum ? "--reduction=adasum" : "--local_sgd_steps");
+  if (!wire_dtype && (step.reproducible || sends_fp32)) wire_dtype = DType::kF32;
   machine.autotune = machine.autotune && !step.reproducible;
   step.buckets = MakeBucketOptions(machine.bucket_mb);
   step.tune_buckets = step.tune_buckets && machine.bucket_mb == 0 && !step.reproducible;

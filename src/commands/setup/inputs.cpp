@@ -9,23 +9,17 @@
 #include "collectives/ranks/settings_check.h"
 #include "io/preprocessing/preprocessing.h"
 #include "io/records/record_index.h"
-#include "src/backend/nvjpeg/nvjpeg.h"
+#include "launch/machine/cores.h"
 #include "src/commands/flags/flag_check.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
+#include "src/core/text/join_names.h"
 
 namespace carole::commands {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-// Returns the GPU that the rank computes on, or the one with its local rank if it computes on the
-// CPU.
-int ChooseNvjpegGpu(const RankContext& context) {
-  const std::optional<GpuStream> gpu = context.backend().gpu_stream();
-  return gpu ? gpu->device : context.communicator().local_rank();
-}
 
 // Returns how the net normalizes images that arrive as bytes, or nullopt if they arrive as fp32.
 std::optional<NormalizeAttributes> ChooseNormalize(const DataConfig& dataset,
@@ -44,6 +38,22 @@ std::optional<NormalizeAttributes> ChooseNormalize(const DataConfig& dataset,
   }
   const io::Normalization& n = io::NormalizationOf(preprocessing);
   return NormalizeAttributes{.subtract = n.subtract, .multiply = n.multiply};
+}
+
+[[noreturn]] void ThrowOffsetTooLarge(const io::DatasetEntry& dataset,
+                                      const io::PipelineOptions& pipeline) {
+  constexpr int kFewestClasses = 2;
+  constexpr size_t kMaxNames = 3;
+  const std::vector<std::string> names = io::ClassNames(dataset, pipeline.dataset_dir);
+  const int classes = io::NumClasses(dataset, pipeline.dataset_dir);
+  const int largest = std::max(0, classes - kFewestClasses);
+  throw UsageError(fmt::format(
+      "[flags] --labels_offset={}: too few classes are left: got {} of the {} classes in {} ({}), "
+      "want {} or more; {}",
+      pipeline.labels_offset, std::max(0, classes - pipeline.labels_offset), classes,
+      pipeline.dataset_dir, JoinFirst(names, kMaxNames), kFewestClasses,
+      largest == 0 ? "leave the flag out"
+                   : fmt::format("leave the flag out, or set at most {}", largest)));
 }
 
 }  // namespace
@@ -70,6 +80,7 @@ NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset) {
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
   io::CheckPreprocessingSize(preprocessing, input.image_size, input.image_size);
   input.augmentations = dataset.augmentations.Active();
+  input.quantization = net.model.quantization;
   input.normalize = ChooseNormalize(dataset, preprocessing, input.augmentations);
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes =
@@ -80,8 +91,7 @@ NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset) {
           fmt::format("[data] --dataset_dir={}: labels.txt: too few classes: got {}, want 2 or "
                       "more lines INDEX:NAME",
                       dataset.pipeline.dataset_dir, input.num_classes));
-    throw UsageError(fmt::format("[flags] --labels_offset: too few classes: got {}, want 2 or more",
-                                 input.num_classes));
+    ThrowOffsetTooLarge(*input.dataset, dataset.pipeline);
   }
   return input;
 }
@@ -112,9 +122,12 @@ void AddInputFlags(CommandLine& line, DataConfig& flags) {
 int DecodeThreads(const DataConfig& flags, const RankContext& context) {
   // Decoding stalls on memory and branches, so a core's second hyperthread speeds it up. It gains
   // nothing while vector kernels compute on the same core.
-  const int room = context.backend().is_asynchronous() ? context.hyperthreads() : context.cores();
+  const bool on_gpu = context.backend().is_asynchronous();
+  const int room = on_gpu ? context.hyperthreads() : context.cores();
   if (flags.num_preprocessing_threads > 0) return std::min(flags.num_preprocessing_threads, room);
-  const int free = room - context.backend().threads();  // a GPU's backend has one: it launches
+  if (on_gpu)
+    return launch::ThreadsNextToGpu(room, context.communicator().local_size() < context.size());
+  const int free = room - context.backend().threads();
   return free > 0 ? free : room;
 }
 
@@ -129,8 +142,6 @@ io::PipelineOptions MakePipelineOptions(const DataConfig& flags, const NetInput&
   options.local_batch = local_batch;
   options.rank = context.rank();
   options.size = context.size();
-  if (flags.use_nvjpeg)
-    options.decoder_factory = std::make_shared<gpu_jpeg::NvJpeg>(ChooseNvjpegGpu(context));
   options.threads = DecodeThreads(flags, context);
   return options;
 }
@@ -169,12 +180,13 @@ nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch,
   options.image_size = input.image_size;
   options.channels = input.channels;
   options.num_classes = input.num_classes;
+  options.quantization = input.quantization;
   return options;
 }
 
 nets::ModelOptions MakeTrainingModelOptions(const NetInput& input, int64_t local_batch,
                                             nets::ModelOptions options) {
-  options = MakeModelOptions(input, local_batch, std::move(options));
+  options = MakeModelOptions(input, local_batch, options);
   options.training = true;
   options.normalize = input.normalize;
   options.soft_labels = !input.augmentations.batches.empty();

@@ -20,6 +20,7 @@ struct NetInput {
   int channels = 0;                 // the data set's, or 1 with --use_grayscale
   int num_classes = 0;              // the data set's number less labels_offset
   io::Augmentations augmentations;  // of training; all are active
+  std::optional<nets::QuantizationOptions> quantization;
   // If set, training images are bytes, and the net normalizes them in this way.
   std::optional<NormalizeAttributes> normalize;
 
@@ -41,10 +42,10 @@ NetInput ResolveNetInput(const NetConfig& net, const DataConfig& dataset);
 // Adds the flags of training data that AddDatasetFlags() does not add.
 void AddInputFlags(CommandLine& line, DataConfig& flags);
 
-// Returns the number of threads that read and decode images. By default these are the cores that
-// the compute threads leave free. If they leave none, it is all cores, since decode threads sleep
-// while enough batches are ready. It is at most the rank's number of cores, or of hyperthreads if
-// a GPU computes.
+// Returns the number of threads that read and decode images, at most the rank's number of cores, or
+// of hyperthreads if a GPU computes. By default these are the cores that the compute threads leave
+// free. If they leave none, it is all cores, since decode threads sleep while enough batches are
+// ready. Next to a GPU, launch::ThreadsNextToGpu() is the default.
 int DecodeThreads(const DataConfig& flags, const RankContext& context);
 
 // Returns options for this rank's part of one ordered pass over the split. Callers change training,

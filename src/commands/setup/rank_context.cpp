@@ -21,11 +21,14 @@
 
 #include "collectives/mpi/communicator.h"
 #include "collectives/nccl/loader.h"
+#include "collectives/wire_choice.h"
 #include "launch/cluster/environment.h"
 #include "launch/cluster/tf_config.h"
 #include "launch/doctor/doctor.h"
 #include "launch/machine/cgroups.h"
 #include "launch/machine/cores.h"
+#include "launch/machine/memory.h"
+#include "src/commands/setup/bench_memory.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
 #include "src/core/files/tuning_cache.h"
@@ -33,6 +36,7 @@
 #include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
+#include "src/core/text/parse_number.h"
 #include "src/train/loop/stop_signals.h"
 
 namespace carole::commands {
@@ -129,16 +133,33 @@ bool IsFast(const BackendEntry& entry) {
   return !is_slow;
 }
 
-std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
-                                     collectives::Communicator& communicator) {
-  const std::string& name = flags.backend;
-  const bool is_auto = name == "auto", is_any_cpu = is_auto || name == "cpu";
-  if (name == kCudaBackend.name) {
+// Returns this rank's GPU, or nullopt if the flags or the machines say that ranks use CPUs.
+// Collective. Throws ConfigError if there is no GPU although one was asked for.
+std::optional<int> FindGpu(const MachineConfig& flags, collectives::Communicator& communicator) {
+  const bool is_required = flags.backend == kCudaBackend.name;
+  if (is_required) {
     if (const std::string problem = kCudaBackend.unavailable_reason(); !problem.empty())
       throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", problem));
   }
-  if (name == kCudaBackend.name || (is_auto && AllRanksHaveGpus(communicator)))
-    return MakeCudaBackend({.device = ChooseGpu(communicator), .autotune = flags.autotune});
+  if (is_required || (flags.backend == "auto" && AllRanksHaveGpus(communicator)))
+    return ChooseGpu(communicator);
+  return std::nullopt;
+}
+
+// Binds this rank to the cores next to its GPU. The only rank of a host keeps all cores, since it
+// may need them to decode images.
+void BindNextToGpu(const collectives::Communicator& communicator, int gpu) {
+  if (communicator.local_size() == 1) return;
+  const std::string bus_id = GpuBusId(gpu);
+  const std::string cpus = launch::BindNextTo(bus_id);
+  if (!cpus.empty()) LogInfo("job", "bound to CPUs {}, which are next to GPU {}", cpus, bus_id);
+}
+
+std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
+                                     std::optional<int> gpu) {
+  if (gpu) return MakeCudaBackend({.device = *gpu, .autotune = flags.autotune});
+  const std::string& name = flags.backend;
+  const bool is_any_cpu = name == "auto" || name == "cpu";
   for (const BackendEntry& entry : kBackends) {
     if (is_any_cpu ? IsFast(entry) : entry.name == name) return entry.make(threads);
   }
@@ -146,11 +167,27 @@ std::unique_ptr<Backend> MakeBackend(const MachineConfig& flags, int threads,
       fmt::format("[flags] --backend: got {}, want auto, cpu, cuda, onednn or reference", name));
 }
 
+// Returns the number of threads in the text of OMP_NUM_THREADS, 0 if that is no positive number.
+// The first number of a list counts: the others are for nested teams.
+int ParseOmpNumThreads(std::string_view text) {
+  text = text.substr(0, text.find(','));
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return 0;
+  text = text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+  return std::max(0, ParseNumber<int>(text).value_or(0));
+}
+
 // Limits the share to OMP_NUM_THREADS. Users set it if they share the machine with others.
-CoreShare LimitByOmpNumThreads(const CoreShare& share) {
+CoreShare LimitByOmpNumThreads(const CoreShare& share,
+                               const collectives::Communicator& communicator) {
   const char* text = std::getenv("OMP_NUM_THREADS");
-  const int wanted = text != nullptr ? std::atoi(text) : 0;
-  if (wanted <= 0 || wanted >= share.hyperthreads) return share;
+  if (text == nullptr || *text == '\0') return share;
+  const int wanted = ParseOmpNumThreads(text);
+  if (wanted == 0 && communicator.local_rank() == 0) {
+    LogWarning("job", "OMP_NUM_THREADS: got {}, want a whole number above 0; not limiting threads",
+               text);
+  }
+  if (wanted == 0 || wanted >= share.hyperthreads) return share;
   const CoreShare bounded{.cores = std::min(wanted, share.cores), .hyperthreads = wanted};
   LogInfo("job",
           "using {} of {} cores and {} of {} hyperthreads because of OMP_NUM_THREADS; --threads "
@@ -212,6 +249,18 @@ void LetOthersReport(const RankContext& context, const std::exception& error) {
   }
 }
 
+// Runs the body of a rank. If memory runs out, throws ConfigError, which names the flags of the
+// command that need less memory with smaller values.
+int RunBody(const MachineConfig& flags, const std::function<int(RankContext&)>& body,
+            RankContext& context) {
+  try {
+    return body(context);
+  } catch (const std::bad_alloc&) {
+    throw ConfigError(
+        fmt::format("[memory] out of memory; use a smaller {} or more memory", flags.memory_flags));
+  }
+}
+
 // Makes the CPU treat denormals as zeros, as TensorFlow does. A denormal costs about a hundred
 // cycles and adds no useful precision. Threads that this thread starts later inherit the setting.
 void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
@@ -220,7 +269,7 @@ void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
 
 RankContext::RankContext(const MachineConfig& flags)
     : collective_timeout_(flags.communicator.deadline_seconds),
-      wire_dtype_(flags.communicator.wire_dtype) {
+      chooses_wire_dtype_(!flags.communicator.wire_dtype) {
   FlushDenormals();
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size(), flags.is_training);
@@ -228,26 +277,35 @@ RankContext::RankContext(const MachineConfig& flags)
 }
 
 void RankContext::StartBackend(const MachineConfig& flags) {
-  CoreShare share = FindCoreShare(*communicator_);
-  if (flags.threads == 0) {
-    WarnOfIdleCores(*communicator_);
-    share = LimitByOmpNumThreads(share);
+  if (flags.threads == 0) WarnOfIdleCores(*communicator_);
+  std::exception_ptr problem;
+  std::optional<int> gpu;
+  try {
+    gpu = FindGpu(flags, *communicator_);
+    if (gpu) BindNextToGpu(*communicator_, *gpu);
+  } catch (const Error&) {
+    problem = std::current_exception();  // reported when all ranks have come to the end
   }
+  CoreShare share = FindCoreShare(*communicator_);
+  if (flags.threads == 0) share = LimitByOmpNumThreads(share, *communicator_);
   cores_ = share.cores;
   hyperthreads_ = share.hyperthreads;
   const int threads = SetOpenMpThreads(flags.threads > 0 ? flags.threads : cores_);
-  MakeBackendOnAllRanks(flags, threads);
-}
-
-void RankContext::MakeBackendOnAllRanks(const MachineConfig& flags, int threads) {
-  std::exception_ptr problem;
   try {
-    backend_ = MakeBackend(flags, threads, *communicator_);
-    backend_->SetPrecision(flags.precision);
-    if (!flags.winograd) backend_->UseWinograd(Winograd::kNever);
+    if (!problem) MakeBackendOf(flags, threads, gpu);
   } catch (const Error&) {
     problem = std::current_exception();
   }
+  FailOnAllRanks(problem);
+}
+
+void RankContext::MakeBackendOf(const MachineConfig& flags, int threads, std::optional<int> gpu) {
+  backend_ = MakeBackend(flags, threads, gpu);
+  backend_->SetPrecision(flags.precision);
+  if (!flags.winograd) backend_->UseWinograd(Winograd::kNever);
+}
+
+void RankContext::FailOnAllRanks(const std::exception_ptr& problem) {
   const int lacking = CountRanks(*communicator_, problem != nullptr, {.what = "backends"});
   if (problem) std::rethrow_exception(problem);
   if (lacking > 0) {
@@ -258,20 +316,47 @@ void RankContext::MakeBackendOnAllRanks(const MachineConfig& flags, int threads)
   }
 }
 
-void RankContext::ConnectDevices() const {
+void RankContext::ConnectDevices(collectives::NcclOptions options) const {
   const std::optional<GpuStream> gpu = backend_->gpu_stream();
   if (!gpu) return;
-  if (wire_dtype_ != DType::kF32 && is_chief())
-    LogWarning("job", "--wire_dtype={}: has no effect: GPUs send fp32", Name(wire_dtype_));
+  options.deadline_seconds = collective_timeout_;
   communicator_->SetDeviceAllReduce(collectives::ConnectByNccl(
-      *communicator_, {.device = gpu->device, .stream = gpu->stream}, collective_timeout_));
+      *communicator_, {.device = gpu->device, .stream = gpu->stream}, options));
+}
+
+void RankContext::ChooseWireDtype() const {
+  if (!chooses_wire_dtype_ || size() == 1) return;
+  if (!backend_->has_own_memory())
+    return static_cast<void>(collectives::ChooseWireDtype(*communicator_));
+  const auto memory = MakeOwnedUnlessFailing<BackendBenchMemory>(*this, *backend_, *communicator_,
+                                                                 collectives::kMeasuredBytes);
+  collectives::ChooseWireDtype(*communicator_, memory.get());
+}
+
+int64_t RankContext::MinMemoryShare(Memory memory) const {
+  struct Rank {
+    uint64_t memory;  // identifies the memory; ranks with the same value share it
+    int64_t available;
+  };
+  std::optional<size_t> free;
+  if (memory == Memory::kBackend) free = backend_->FreeBytes();
+  const Rank mine = free ? Rank{static_cast<uint64_t>(rank()), static_cast<int64_t>(*free)}
+                         : Rank{Fnv1a64(HostName()), launch::AvailableMemory()};
+  const std::vector<Rank> all = AllGather(*communicator_, mine, {.what = "memory"});
+  int64_t least = mine.available;
+  for (const Rank& rank : all) {
+    const auto sharers = std::count_if(
+        all.begin(), all.end(), [&](const Rank& other) { return other.memory == rank.memory; });
+    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(sharers, 1));
+  }
+  return least;
 }
 
 int RunAsRank(const MachineConfig& flags, const std::function<int(RankContext&)>& body) {
   RankContext context(flags);
   try {
     context.StartBackend(flags);
-    return body(context);
+    return RunBody(flags, body, context);
   } catch (const std::exception& error) {
     const auto& [at_once, before_end] = context.failure_hooks();
     if (at_once) at_once(error);

@@ -2,12 +2,15 @@
 // Also how the process ends and reports its end.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "collectives/full_communicator.h"
+#include "collectives/nccl/loader.h"
 #include "src/backend/backend.h"
 #include "src/commands/flags/flags.h"
 #include "src/core/error.h"
@@ -42,36 +45,49 @@ class RankContext {
   void SetFailureHooks(FailureHooks hooks) { failure_hooks_ = std::move(hooks); }
   const FailureHooks& failure_hooks() const { return failure_hooks_; }
   // Connects the GPUs of the ranks, if they compute on GPUs: reductions of device memory use NCCL
-  // from now on. Collective. Throws ConfigError, CommError.
-  void ConnectDevices() const;
+  // from now on. The deadline is that of collectives. Collective. Throws ConfigError, CommError.
+  void ConnectDevices(collectives::NcclOptions options = {}) const;
+  // Chooses the type in which gradients travel if that was left to the program, by a measurement
+  // (collectives/wire_choice.h). GPUs must have been connected before. Collective. Throws
+  // CommError.
+  void ChooseWireDtype() const;
+  // Returns the bytes that every rank can have: the minimum over ranks of the rank's share of its
+  // host's memory. For kBackend on a device whose free bytes are known, it is the device's memory
+  // instead. Ranks on one host share its memory. Returns 0 if a host's memory is not known.
+  // Collective.
+  enum class Memory : uint8_t { kBackend, kHost };
+  int64_t MinMemoryShare(Memory memory) const;
 
  private:
-  // Makes the backend; fails on all ranks if it fails on one. Collective.
-  void MakeBackendOnAllRanks(const MachineConfig& flags, int threads);
+  // Makes the backend, on this GPU if there is one.
+  void MakeBackendOf(const MachineConfig& flags, int threads, std::optional<int> gpu);
+  // Throws on all ranks if one has a problem; the one throws its problem. Collective.
+  void FailOnAllRanks(const std::exception_ptr& problem);
 
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
-  DType wire_dtype_;
+  bool chooses_wire_dtype_;
   FailureHooks failure_hooks_;
   std::unique_ptr<Backend> backend_;  // its stream must outlive the communicator
   std::unique_ptr<collectives::FullCommunicator> communicator_;
 };
 
-// Deletes an object that has device memory, except while an exception propagates. In that case the
-// device may be waiting for a rank that is gone, and freeing memory would wait for the device. The
-// process ends soon after and frees the memory.
+// Deletes an object, unless it `is_shared` and an exception propagates. In that case a device may
+// be waiting for a rank that is gone, and freeing memory would wait for the device. Or a collective
+// that has begun still writes to the memory. The process ends soon after and frees it.
 struct DeleteUnlessFailing {
-  bool has_own_memory = false;
+  bool is_shared = false;
   template <typename T>
   void operator()(T* object) const {
-    if (!has_own_memory || std::uncaught_exceptions() == 0) delete object;
+    if (!is_shared || std::uncaught_exceptions() == 0) delete object;
   }
 };
 template <typename T>
-using DeviceOwned = std::unique_ptr<T, DeleteUnlessFailing>;
+using OwnedUnlessFailing = std::unique_ptr<T, DeleteUnlessFailing>;
 template <typename T, typename... Arguments>
-DeviceOwned<T> MakeDeviceOwned(const RankContext& context, Arguments&&... arguments) {
-  return {new T(std::forward<Arguments>(arguments)...), {context.backend().has_own_memory()}};
+OwnedUnlessFailing<T> MakeOwnedUnlessFailing(const RankContext& context, Arguments&&... arguments) {
+  return {new T(std::forward<Arguments>(arguments)...),
+          {context.backend().has_own_memory() || context.size() > 1}};
 }
 
 // Runs `body` as one rank of a job and returns its result. If a rank throws, the error is reported

@@ -41,8 +41,9 @@ struct TrainConfig {
   train::StepOptions step = DefaultStepOptions();
   std::string loss_scale = "auto";  // ParseLossScale(); what "auto" means depends on the precision
   int64_t reproducible_shards = 8;
+  int64_t quantize_delay = -1;           // steps; negative: the net is not quantized
   std::string batch_norm_decay = "net";  // "net", "auto" or a number; MakeTrainPlan() resolves it
-  std::string activation_memory;         // activation_memory.h
+  std::string activation_memory;         // make_step.h
   // TF-Slim takes the seed from the clock; a fixed seed makes every run repeatable.
   train::TrainerOptions trainer{.train_dir = "/tmp/tfmodel/", .seed = 1};
   double train_epochs = 0;  // a limit in addition to trainer.max_number_of_steps; 0: none
@@ -54,7 +55,8 @@ struct TrainConfig {
   train::WarmStartOptions warm_start;
   EvaluationConfig evaluation;
   MonitoringConfig monitoring;
-  MachineConfig machine{.is_training = true};
+  MachineConfig machine{.is_training = true,
+                        .memory_flags = "--batch_size or --accumulation_steps"};
   int ranks = 0;  // of each host; train starts them unless a launcher did; 0: as many as there are
 
   GivenFlags given_flags;  // as text, for records of the run

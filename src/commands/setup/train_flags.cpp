@@ -32,9 +32,9 @@
 
 #include "io/datasets/datasets.h"
 #include "src/commands/cli/recipes.h"
-#include "src/commands/setup/activation_memory.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/commands/setup/inputs.h"
+#include "src/commands/setup/make_step.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/text/parse_number.h"
@@ -164,8 +164,9 @@ void TrainFlags::AddFileFlags() {
   line_.AddNonNegative("keep_checkpoints", trainer.keep_checkpoints,
                        "Number of checkpoints that are kept, the newest ones; 0: all.");
   line_.Add("survivors_checkpoint", config_.survivors_checkpoint,
-            "If a rank is lost, save the last step from the memory of another rank. For CPUs; a "
-            "process next to each rank does it.");
+            "If a rank is lost, save the last step from the memory of another rank, in --work_dir "
+            "if --train_dir cannot be written there. For CPUs; a process next to each rank does "
+            "it.");
   line_
       .Add("final_model", config_.final_model,
            "Name in --train_dir for a copy of the last checkpoint when the run has finished.")
@@ -183,6 +184,9 @@ void TrainFlags::AddLossFlags() {
            "Decay of the moving statistics of batch norm, with which a net is evaluated; net: "
            "that of the net in TF-Slim; auto: one that fits the length of the run.")
       .Satisfies(ValidateBatchNormDecay);
+  line_.Add("quantize_delay", config_.quantize_delay,
+            "Train for 8-bit integers: round weights and activations as they will be, from this "
+            "step on (0: from the first); below 0: never.");
   line_.Add("label_smoothing", config_.net.model.label_smoothing,
             "Share of each label that is spread evenly over all classes.");
   line_.Add("loss_scale", config_.loss_scale,
@@ -248,6 +252,8 @@ bool TrainFlags::Parse(const std::vector<std::string>& arguments) {
   config_.net.model.keep_end_points = config_.monitoring.summaries.histograms;
   if (sync_replicas_ && line_.IsGiven("replicas_to_aggregate"))
     config_.schedule.replicas_to_aggregate = replicas_to_aggregate_;
+  if (config_.quantize_delay >= 0)
+    config_.net.model.quantization = nets::QuantizationOptions{.delay = config_.quantize_delay};
   config_.given_flags = line_.given_flags();
   Validate(config_);
   ResolveStep(config_.step, config_.machine);

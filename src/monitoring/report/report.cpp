@@ -101,11 +101,15 @@ void Report::OnSave(int64_t /*step*/, double seconds) {
   if (Clock::now() >= last_write_ + kMinInterval) Write(kRunning);
 }
 
-void Report::OnStragglers(const std::string& summary) {
+// Sets a row of the table of settings; adds it if it is missing.
+void Report::Set(const std::string& row, const std::string& value) {
   auto& settings = info_.settings;
-  constexpr const char* kRow = "stragglers";
-  if (settings.empty() || settings.back().first != kRow) settings.emplace_back(kRow, "");
-  settings.back().second = summary;
+  const auto found = std::ranges::find(settings, row, [](const auto& s) { return s.first; });
+  if (found == settings.end()) {
+    settings.emplace_back(row, value);
+  } else {
+    found->second = value;
+  }
 }
 
 void Report::OnTrainEnd(const train::RunState& state, bool finished) {

@@ -28,13 +28,15 @@ class Report final : public train::TrainingCallback {
   void OnEvaluationEnd(int64_t step, const train::Metrics& metrics, double seconds) override;
   void OnSave(int64_t step, double seconds) override;
   void OnLedger(const train::EpochHistory& ledger) override { info_.ledger = ledger; }
-  void OnStragglers(const std::string& summary) override;
+  void OnStragglers(const std::string& summary) override { Set("stragglers", summary); }
+  void OnDeviceMemory(const std::string& summary) override { Set("device memory", summary); }
   void OnTrainEnd(const train::RunState& state, bool finished) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void LoadHistory(int64_t step);
+  void Set(const std::string& row, const std::string& value);
   void Write(const std::string& status);
 
   const std::string path_;

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "launch/machine/cores.h"
 #include "tests/support/subprocess.h"
@@ -153,6 +155,19 @@ TEST(Doctor, JudgesNccl) {
   EXPECT_EQ(StatusOf(JudgeNccl("", "not built", Facts("12.4", 2, 2))), FindingStatus::kProblem);
 }
 
+TEST(Doctor, JudgesTheMemoryThatNcclNeeds) {
+  constexpr int64_t kEnough = 2L << 30;
+  EXPECT_EQ(StatusOf(JudgeGpuMemory(kMegabyte, 65536, 1)), FindingStatus::kSkipped);
+  EXPECT_EQ(StatusOf(JudgeGpuMemory(kEnough, -1, 8)), FindingStatus::kOk);
+  EXPECT_EQ(StatusOf(JudgeGpuMemory(64 * kMegabyte, -1, 2)), FindingStatus::kWarning);
+  EXPECT_EQ(StatusOf(JudgeGpuMemory(64 * kMegabyte, -1, 8)), FindingStatus::kProblem);
+  EXPECT_EQ(StatusOf(JudgeGpuMemory(-1, -1, 2)), FindingStatus::kProblem);
+  const Finding locked = JudgeGpuMemory(kEnough, 8 * kMegabyte, 2);
+  EXPECT_EQ(StatusOf(locked), FindingStatus::kWarning);
+  EXPECT_EQ(locked.text, "for NCCL: 2.0 GB free in /dev/shm, locked memory 8 MB");
+  EXPECT_THAT(locked.fix, HasSubstr("--ulimit memlock=-1"));
+}
+
 TEST(Doctor, ReportsADiskThatCannotBeWritten) {
   const Finding finding = CheckDisk("/proc/nowhere/run");
   EXPECT_EQ(StatusOf(finding), FindingStatus::kProblem);
@@ -160,6 +175,18 @@ TEST(Doctor, ReportsADiskThatCannotBeWritten) {
   const TemporaryFolder folder;
   EXPECT_NE(CheckDisk(folder / "run/of/mine").text.find(folder.path()), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Doctor, SaysWhyADiskCannotBeWritten) {
+  for (const auto& [error, fix] : {std::pair(EACCES, "that this user may write"),
+                                   {ENOSPC, "free some space, or"},
+                                   {EDQUOT, "free some space within the quota"},
+                                   {EROFS, "the file system is read-only"}}) {
+    const Finding finding = JudgeUnwritable("/x", error);
+    EXPECT_EQ(StatusOf(finding), FindingStatus::kProblem);
+    EXPECT_THAT(finding.text, HasSubstr("/x: cannot be written: "));
+    EXPECT_THAT(finding.fix, HasSubstr(fix));
+  }
 }
 
 TEST(Doctor, MeasuresTheParentOfAMissingFolder) {
@@ -184,14 +211,14 @@ TEST(DoctorCommand, PrintsJson) {
   EXPECT_EQ(result.exit_code, json.at("ok").get<bool>() ? 0 : 1);
   const auto& machine = json.at("machines").at(0);
   for (const char* check : {"ranks", "cores", "memory", "shared memory", "limits", "MPI", "PMIx",
-                            "network", "GPU", "NCCL", "data", "disk"})
+                            "network", "GPU", "NCCL", "GPU memory", "data", "disk"})
     EXPECT_NE(FindFinding(machine, check), nullptr) << check;
   EXPECT_EQ(FindFinding(machine, "data")->at("verdict"), "skipped");
 }
 
 // The only rank is bound to one core although it could use all.
 TEST(DoctorCommand, ReportsABindingToOneCore) {
-  if (FindBoundCores().count < 2) GTEST_SKIP() << "there is only one core";
+  if (FindBoundCores().count < 2) GTEST_SKIP() << "skipped: there is only one core";
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
   int first = 0;

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <fstream>
+#include <future>
+#include <thread>
+
 #include "tests/support/temporary_folder.h"
 
 namespace carole::launch {
@@ -69,6 +73,16 @@ TEST(ThreadsPerProcess, SharesCoresAndQuota) {
   EXPECT_EQ(ThreadsPerProcess(2, 3, 0.5, 3), 1);
 }
 
+TEST(ThreadsNextToGpu, LeavesSomeFreeForLaunchesAndNccl) {
+  EXPECT_EQ(ThreadsNextToGpu(32, false), 31);
+  EXPECT_EQ(ThreadsNextToGpu(32, true), 28);
+  EXPECT_EQ(ThreadsNextToGpu(6, true), 3);  // half
+  for (bool several_hosts : {false, true}) {
+    EXPECT_EQ(ThreadsNextToGpu(2, several_hosts), 1);
+    EXPECT_EQ(ThreadsNextToGpu(1, several_hosts), 1);
+  }
+}
+
 TEST(BoundCores, FollowTheCpuAffinity) {
   const int before = FindBoundCores().count;
   EXPECT_GE(before, 1);
@@ -86,6 +100,59 @@ TEST(BoundCores, FollowTheCpuAffinity) {
   ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
   EXPECT_EQ(FindBoundCores().count, before);
   EXPECT_EQ(FindBoundCores().threads, CPU_COUNT(&all));
+}
+
+// Binds the process to CPUs next to a device of a fake /sys, and gives it its CPUs back.
+class BindNextToTest : public ::testing::Test {
+ protected:
+  BindNextToTest() { sched_getaffinity(0, sizeof all_, &all_); }
+  ~BindNextToTest() override { sched_setaffinity(0, sizeof all_, &all_); }
+
+  void WriteDevice(const std::string& bus_id, const std::string& cpus) const {
+    const fs::path folder = root_.path() / fs::path("sys/bus/pci/devices") / bus_id;
+    fs::create_directories(folder);
+    std::ofstream(folder / "local_cpulist") << cpus << "\n";
+  }
+  std::string Bind(const std::string& bus_id) const { return BindNextTo(bus_id, root_.path()); }
+  int FirstCpu() const {
+    int cpu = 0;
+    while (CPU_ISSET(cpu, &all_) == 0) ++cpu;
+    return cpu;
+  }
+
+  cpu_set_t all_;
+  carole::TemporaryFolder root_;
+};
+
+TEST_F(BindNextToTest, BindsAllThreadsOnce) {
+  if (CPU_COUNT(&all_) < 2) GTEST_SKIP() << "skipped: there is only one CPU";
+  const std::string first = std::to_string(FirstCpu());
+  WriteDevice("0000:3b:00.0", first);
+  WriteDevice("0000:af:00.0", std::to_string(FirstCpu() + 1));
+  std::promise<void> end;
+  cpu_set_t of_thread;
+  std::thread thread([&, may_end = end.get_future()]() mutable {
+    may_end.wait();
+    sched_getaffinity(0, sizeof of_thread, &of_thread);
+  });
+  EXPECT_EQ(Bind("0000:3b:00.0"), first);
+  EXPECT_EQ(FindBoundCores().cpus, first);
+  EXPECT_EQ(Bind("0000:af:00.0"), "") << "the process is bound already";
+  EXPECT_EQ(FindBoundCores().cpus, first);
+  end.set_value();
+  thread.join();
+  EXPECT_EQ(CPU_COUNT(&of_thread), 1);
+  EXPECT_TRUE(CPU_ISSET(FirstCpu(), &of_thread));
+}
+
+TEST_F(BindNextToTest, DoesNothingIfThereIsNoChoice) {
+  WriteDevice("0000:01:00.0", FindBoundCores().cpus);  // one NUMA node
+  WriteDevice("0000:02:00.0", "");
+  WriteDevice("0000:03:00.0", "x-y");
+  WriteDevice("0000:04:00.0", "8190-8191");  // CPUs that this process may not use
+  for (const char* id : {"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "none"})
+    EXPECT_EQ(Bind(id), "") << id;
+  EXPECT_EQ(FindBoundCores().threads, CPU_COUNT(&all_));
 }
 
 }  // namespace

@@ -210,10 +210,12 @@ TEST(Report, ShowsTheLastSummaryOfStragglers) {
   Report report({.folder = folder.path(), .info = {.settings = {{"flags", "--a=1"}}}});
   report.OnTrainBegin({});
   report.OnStragglers("rank 1 has delayed");
+  report.OnDeviceMemory("rank 0: 1.5 of 80.0 GiB");
   report.OnStragglers("rank 2 has delayed");
   report.OnTrainEnd({}, true);
   const std::string page = ReadText(folder / "report.html");
   EXPECT_THAT(page, HasSubstr("<tr><td>stragglers</td><td>rank 2 has delayed</td></tr>"));
+  EXPECT_THAT(page, HasSubstr("<tr><td>device memory</td><td>rank 0: 1.5 of 80.0 GiB</td></tr>"));
   EXPECT_THAT(page, Not(HasSubstr("rank 1")));
 }
 
