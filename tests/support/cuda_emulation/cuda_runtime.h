@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -233,12 +232,6 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) 
     }
   }
   __syncthreads();
-}
-
-// The clock that all emulated GPUs of this machine have.
-inline uint64_t Nanoseconds() {
-  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(now.count());
 }
 
 // Runs a kernel. Only one kernel of the process runs at a time, since shared memory is static

@@ -3,6 +3,7 @@
 // wrong result.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -72,6 +73,21 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
+// Whether the clock of emulated GPUs counts work instead of reading the clock of the machine. Then a
+// stream's clock advances by `pause_us` for each work. If the stream waits for an event or for other
+// ranks, its clock becomes the latest one of all. So the times do not depend on the machine's load.
+// Tests set it.
+inline std::atomic<bool>& EmulatedClockCountsWork() {
+  static std::atomic<bool> counts_work = false;
+  return counts_work;
+}
+inline thread_local uint64_t stream_clock = 1;  // in nanoseconds; each stream is a thread
+inline uint64_t EmulatedNanoseconds() {
+  if (EmulatedClockCountsWork()) return stream_clock;
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(now.count());
+}
+
 // A stream. Kernels and copies in the null stream run at once.
 struct CUstream_st {
   const int device = thread_device;  // kernels of threads with another device are refused
@@ -103,7 +119,9 @@ struct EmulatedStream : CUstream_st {
       const std::function<void()> work = queue.front();
       lock.unlock();
       if (!work) return;
-      std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+      const std::chrono::microseconds pause(pause_us);
+      std::this_thread::sleep_for(pause);
+      stream_clock += static_cast<uint64_t>(std::chrono::nanoseconds(pause).count());
       work();
       lock.lock();
       queue.pop_front();
@@ -136,6 +154,7 @@ struct CUevent_st {
   void WaitFor(uint64_t number) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return completed >= number; });
+    stream_clock = std::max(stream_clock, time);
   }
   std::mutex mutex;
   std::condition_variable changed;
@@ -145,7 +164,7 @@ struct CUevent_st {
     stream.PushNow([this, number = ++recorded] {
       const std::lock_guard in_stream(mutex);
       completed = number;
-      time = std::chrono::steady_clock::now();
+      time = EmulatedNanoseconds();
       changed.notify_all();
     });
   }
@@ -155,7 +174,7 @@ struct CUevent_st {
   }
   std::atomic<EmulatedCapture*> capture{nullptr};  // the capture that recorded it last
   uint64_t recorded = 0, completed = 0;
-  std::chrono::steady_clock::time_point time;  // of the last completion
+  uint64_t time = 0;  // of the last completion, in nanoseconds
 };
 using cudaEvent_t = EmulatedEvent*;
 
@@ -244,7 +263,7 @@ inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::scoped_lock lock(begin->mutex, end->mutex);
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  *milliseconds = static_cast<float>(end->time - begin->time) * 1e-6F;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {

@@ -47,6 +47,7 @@ struct EmulatedGroup {
   static constexpr size_t kSlot = size_t{1} << 18, kMostRanks = 16;
   std::atomic<int> joined, waiting, rounds;
   std::atomic<bool> is_aborted;
+  std::atomic<uint64_t> clocks[kMostRanks];  // of the streams, when they came
   double slots[kMostRanks][kSlot];
 
   // Returns when all ranks have called it; false if the group was aborted. Never returns true while
@@ -203,7 +204,10 @@ void EmulatedSum(const EmulatedComm& comm, T* data, size_t count) {
   for (size_t begin = 0; begin < count; begin += EmulatedGroup::kSlot) {
     const size_t part = std::min(EmulatedGroup::kSlot, count - begin);
     std::copy_n(data + begin, part, group.slots[comm.rank]);
+    group.clocks[comm.rank] = stream_clock;
     if (!group.Barrier(comm.size, NcclFaults().hangs)) return;
+    for (int rank = 0; rank < comm.size; ++rank)
+      stream_clock = std::max<uint64_t>(stream_clock, group.clocks[rank]);
     for (size_t i = 0; i < part; ++i) {
       double sum = 0;
       const bool lacks_one = NcclFaults().wrong_sums && begin + i >= count / 2;

@@ -8,7 +8,7 @@ namespace {
 // a time, which is short for a step or a reduction. Source: PTX ISA, "%globaltimer".
 __device__ uint64_t Nanoseconds() {
 #ifndef __CUDACC__
-  return cuda_emulation::Nanoseconds();
+  return EmulatedNanoseconds();
 #else
   uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
