@@ -73,10 +73,10 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-// Whether the clock of emulated GPUs counts work instead of reading the clock of the machine. Then a
-// stream's clock advances by `pause_us` for each work. If the stream waits for an event or for other
-// ranks, its clock becomes the latest one of all. So the times do not depend on the machine's load.
-// Tests set it.
+// Whether the clock of emulated GPUs counts work instead of reading the clock of the machine. Then
+// a stream's clock advances by `pause_us` for each work, and by the time that emulated NCCL says
+// for a sum. If the stream waits for an event or for other ranks, its clock becomes the latest one
+// of all. So the times do not depend on the machine's load. Tests set it.
 inline std::atomic<bool>& EmulatedClockCountsWork() {
   static std::atomic<bool> counts_work = false;
   return counts_work;

@@ -208,6 +208,7 @@ void EmulatedSum(const EmulatedComm& comm, T* data, size_t count) {
     if (!group.Barrier(comm.size, NcclFaults().hangs)) return;
     for (int rank = 0; rank < comm.size; ++rank)
       stream_clock = std::max<uint64_t>(stream_clock, group.clocks[rank]);
+    stream_clock += part;  // each element takes 1 ns
     for (size_t i = 0; i < part; ++i) {
       double sum = 0;
       const bool lacks_one = NcclFaults().wrong_sums && begin + i >= count / 2;
