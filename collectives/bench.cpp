@@ -64,7 +64,7 @@ void RequireSums(Communicator& c, std::span<const float> found, std::span<const 
     if (wrong.count == 0) continue;
     throw CommError(fmt::format(
         "[bench] all-reduce of {} bytes: wrong sum on {}: got {} in element {}, want {} ({} of {} "
-        "elements are wrong); suspect the memory, GPU or network of these ranks",
+        "elements are wrong); check the memory, GPU and network of these ranks",
         wanted.size_bytes(), c.NameOf(rank), wrong.found, wrong.first, wrong.wanted, wrong.count,
         wanted.size()));
   }

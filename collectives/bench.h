@@ -32,10 +32,11 @@ class BenchMemory {
   virtual std::span<float> range() = 0;  // long enough for the largest size
   virtual void Copy(size_t bytes) = 0;   // copies from the range to a second buffer
   virtual void Finish() = 0;             // blocks until all work is done
-  // Host memory as long as the range, in which values are written and compared. It is the range
-  // itself if that is host memory.
+  // Host memory of the same size as the range, in which values are written and compared. It is the
+  // range itself if that is host memory.
   virtual std::span<float> host_range() { return range(); }
-  // Copy the first bytes from and to host_range(). They return when that is done.
+  // Upload() copies the first bytes of host_range() to the range, Download() copies them back. Both
+  // return when the copy is done.
   virtual void Upload(size_t bytes) { static_cast<void>(bytes); }
   virtual void Download(size_t bytes) { static_cast<void>(bytes); }
 };

@@ -24,8 +24,10 @@ DType ChooseWireDtype(FullCommunicator& communicator, BenchMemory* device,
   if (sample.bus_gb_per_s < fast_gb_per_s) chosen = DType::kBF16;
   communicator.SetWireDtype(chosen);
   if (is_chief)
-    LogInfo("comm", "{}: {}: an all-reduce of {} MB has {:.3g} GB/s; fp32 from {:g} GB/s on",
-            option, Name(chosen), kMeasuredBytes >> 20, sample.bus_gb_per_s, fast_gb_per_s);
+    LogInfo(
+        "comm",
+        "{}: chose {}: an all-reduce of {} MiB has {:.3g} GB/s; fp32 is chosen from {:g} GB/s on",
+        option, Name(chosen), kMeasuredBytes >> 20, sample.bus_gb_per_s, fast_gb_per_s);
   return chosen;
 }
 

@@ -7,9 +7,9 @@
 
 namespace carole::collectives {
 
-// Bus bandwidths (bench.h) from which a network is fast enough for fp32. For hosts: about as fast
-// as a core rounds. For devices: about what a measurement shows of 200 Gbit/s, at which the
-// gradients of a ResNet-50 take about a third of a step of an H200.
+// Bus bandwidths (bench.h) at which a network is fast enough for fp32. Hosts: about the speed at
+// which a core rounds. Devices: an estimate of what a network of 200 Gbit/s reaches; on it, the
+// gradients of ResNet-50 take about a third of a step of an H200.
 struct FastNetwork {
   double for_hosts = 10, for_devices = 18;  // GB/s
 };

@@ -1,6 +1,7 @@
-// CallDeadline: ends calls into libraries that never return. Nothing can interrupt such a call: not
-// MPI's own all-reduce when a rank is gone, and not a call of CUDA when the driver holds its lock.
-// So a thread of its own watches the calls. It calls no library itself, so it always runs.
+// CallDeadline: reports calls into libraries that do not return in time. Nothing can interrupt such
+// a call: not MPI's own all-reduce if a rank is gone, and not a call of CUDA if another thread
+// holds the driver's lock. So a thread of its own watches the calls. It calls no library itself, so
+// it is never blocked.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,8 @@ class CallDeadline {
   using Expire = std::function<void(const std::string& name, const std::string& hint)>;
   CallDeadline(double seconds, Expire expire);
 
-  // A call in progress. It must end before the CallDeadline is destroyed.
+  // A call in progress, from construction to destruction, on any thread. It must end before the
+  // CallDeadline is destroyed.
   class Call {
    public:
     Call(CallDeadline& watch, std::string name, std::string hint);

@@ -362,9 +362,9 @@ void Engine::Observe(const OperationHeader& header, Clock::time_point start,
              .end = Clock::now()});
 }
 
-// Ends the process: the host may wait for the device forever, and the results of later steps could
-// be wrong. The end of the process frees the device. NCCL's own abort is no way out,
-// because it waits for captured graphs that contain its operations.
+// Ends the process if the device reports a problem: the host may wait for the device forever, and
+// the results of later steps could be wrong. The end of the process frees the device. NCCL's own
+// abort is no way out, because it waits for captured graphs that contain its operations.
 void Engine::CheckDeviceProblems() const {
   if (device_ == nullptr) return;
   const CallDeadline::Call call = EnterDevice();
@@ -475,7 +475,7 @@ void Engine::ExecuteAllReduce(std::span<T> data, const OperationHeader& header) 
     // All ranks have arrived. A rank that dies or freezes now blocks the others inside of MPI.
     const CallDeadline::Call call(*calls_,
                                   watchdog_.DescribeOperation() + ": deadline: MPI's all-reduce",
-                                  "a rank is gone or frozen");
+                                  "a rank is gone or frozen: see the logs of the other hosts");
     backend_->NativeAllReduce(data);
     return;
   }

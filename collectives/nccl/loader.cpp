@@ -100,7 +100,7 @@ NcclGroup MakeGroup(Communicator& communicator, const NcclModule& nccl, int firs
 }  // namespace
 
 // A sum of two floats has the same bits in either order. So in tree order, ranks add in pairs: each
-// rank with its neighbor, then each of both with its counterpart in the next pair, and so on. With
+// rank with the next one, then each of both with its counterpart in the next pair, and so on. With
 // four ranks:
 //
 //   rank           0              1              2              3
@@ -127,9 +127,9 @@ void RequireOneVersion(std::span<const int> versions, std::span<const std::strin
   const auto other = std::ranges::find_if(versions, [&](int v) { return v != versions[0]; });
   if (other == versions.end()) return;
   throw ConfigError(fmt::format(
-      "[nccl] NCCL: its versions differ: {} has {}, {} has {}; install the same version of "
-      "libnccl2 on all hosts",
-      names[other - versions.begin()], Describe(*other), names[0], Describe(versions[0])));
+      "[nccl] NCCL: different versions: got {} on {} and {} on {}, want one version; install the "
+      "same libnccl2 on all hosts",
+      Describe(versions[0]), names[0], Describe(*other), names[other - versions.begin()]));
 }
 
 void RequireOneRankPerGpu(std::span<const std::string> gpus, int version, bool may_share) {

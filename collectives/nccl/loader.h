@@ -19,9 +19,9 @@ struct NcclOptions {
   double deadline_seconds = 60;  // to connect the ranks
   // Makes a second NCCL communicator, which carries the sums whose tag is urgent.
   bool has_urgent_sums = false;
-  // Adds in the order of a binary tree over the ranks: neighbors first, then neighboring pairs. So
-  // sums have the same bits as those of AllReduceAlgorithm::kTree and kSharedMemory. The number of
-  // ranks must be a power of two.
+  // Adds in the order of a binary tree over the ranks: first pairs of ranks, then pairs of pairs.
+  // So sums have the same bits as those of AllReduceAlgorithm::kTree and kSharedMemory. The number
+  // of ranks must be a power of two.
   bool in_tree_order = false;
 };
 

@@ -16,7 +16,7 @@ namespace carole::collectives {
 inline constexpr size_t kNcclIdBytes = 128;
 using NcclId = std::array<std::byte, kNcclIdBytes>;
 
-// A group of ranks that an NCCL communicator connects, and this rank's place in it.
+// A group of ranks that an NCCL communicator connects, and this rank's number in it.
 struct NcclGroup {
   NcclId id;
   int rank = 0, size = 1;

@@ -17,9 +17,9 @@ namespace carole::collectives {
 class RegisteredMemory final : public CommArena {
  public:
   // Allocates zeroed memory, and registers it with `comm`. It is plain device memory if the loaded
-  // NCCL is older than 2.19, or has no such memory on this GPU. `stream` sets it to zero; all uses
-  // must come before the end of this stream. Throws DeviceMemoryError if there is too little
-  // memory.
+  // NCCL is older than 2.19, or has no such memory on this GPU. `stream` sets it to zero. The
+  // destructor waits for this stream only, so the stream must wait for all other uses before that.
+  // Throws DeviceMemoryError if there is too little memory.
   RegisteredMemory(ncclComm_t comm, cudaStream_t stream, size_t bytes);
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;

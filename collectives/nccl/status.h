@@ -18,8 +18,9 @@ inline void CheckCuda(cudaError_t status, const char* call) {
     size_t free = 0, all = 0;
     (void)cudaMemGetInfo(&free, &all);
     throw DeviceMemoryError(
-        fmt::format("[nccl] {}: GPU memory: not enough: got {} MB free of {}; use a smaller {}",
-                    call, free >> 20, all >> 20, Option("batch_size")));
+        fmt::format("[nccl] GPU memory: not enough: got {} MB free of {} MB; use a smaller {} "
+                    "(carole bench allreduce: {})",
+                    free >> 20, all >> 20, Option("batch_size"), Option("sizes")));
   }
   throw DeviceError(
       fmt::format("[nccl] {}: {}; run `carole doctor`", call, cudaGetErrorString(status)));
@@ -40,7 +41,7 @@ inline std::string Explain(ncclResult_t status) {
 inline void CheckNccl(ncclResult_t status, const char* call) {
   if (IsFine(status)) return;
   const std::string text = fmt::format("[nccl] {}: {}", call, Explain(status));
-  // Not CommError, for which a batch script starts the job again: that would fail in the same way.
+  // A batch script would restart the job after a CommError, and this would fail in the same way.
   if (status == ncclInvalidUsage || status == ncclInvalidArgument) throw ConfigError(text);
   throw CommError(text);
 }

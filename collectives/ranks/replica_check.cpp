@@ -39,7 +39,7 @@ void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
   const std::vector<uint64_t> hashes = AllGather(communicator, mine, {.what = what, .step = step});
   if (std::ranges::count(hashes, mine) == communicator.size()) return;
   throw ReplicaError(
-      fmt::format("[comm] {}: replicas differ at step {}: {}; suspect the memory or network of "
+      fmt::format("[comm] {}: replicas differ at step {}: {}; check the memory and network of "
                   "these ranks",
                   what, step, DescribeDifferingRanks(communicator, hashes)));
 }

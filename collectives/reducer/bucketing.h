@@ -37,9 +37,9 @@ struct Bucket {
 std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
                                 const BucketOptions& options = {});
 
-// The size of buckets if it is only known how fast they are reduced, but not when gradients are
-// final: latency takes 5 % of the time of such a bucket. In smaller ones it would take more. Larger
-// ones start later. The result is within the limits; zero `us_per_byte` gives the largest size.
+// Returns the bucket size at which latency is 5 % of the time of an all-reduce, at least
+// kMinBucketBytes and at most kMaxBucketBytes. Used if the times at which gradients become final
+// are not known. Zero `us_per_byte` gives the largest size.
 inline constexpr size_t kMinBucketBytes = 1 << 20, kMaxBucketBytes = 25 << 20;
 size_t BucketBytesFor(double latency_us, double us_per_byte);
 

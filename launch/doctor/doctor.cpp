@@ -161,9 +161,9 @@ Finding CheckLimits() {
 }
 
 Finding JudgeGpuMemory(int64_t shm_free_bytes, int64_t locked_bytes, int gpu_ranks) {
-  const std::string check = "GPU memory";
+  const std::string check = "NCCL memory";
   if (gpu_ranks < 2) return {check, FindingStatus::kSkipped, "fewer than two ranks on GPUs", ""};
-  const std::string text = fmt::format("for NCCL: {} free in /dev/shm, locked memory {}",
+  const std::string text = fmt::format("{} free in /dev/shm, locked memory {}",
                                        Bytes(std::max<int64_t>(shm_free_bytes, 0)),
                                        locked_bytes < 0 ? "unlimited" : Bytes(locked_bytes));
   // NVIDIA's advice for containers is 1 GB. A rank's buffers for one other rank take 10 MB or more.

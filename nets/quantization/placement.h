@@ -51,7 +51,7 @@ struct Placement {
 Placement PlaceQuantization(const Graph& graph);
 
 // Returns the name that TensorFlow gives to the operations of a scope. Some nets of TF-Slim have a
-// function of its own for their base, which enters the scope of the net again. This changes the
+// separate function for their base, which enters the scope of the net again. This changes the
 // names of operations, but not those of variables: "InceptionV1/Mixed_3b" becomes
 // "InceptionV1/InceptionV1/Mixed_3b". A name that begins with the scope twice is returned as it is.
 std::string OperationName(const std::string& scope);

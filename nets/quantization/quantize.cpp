@@ -228,21 +228,21 @@ class Quantizer {
         AddFakeQuant(y, scope + "/mul_1/activation_Mul_quant", Range::kAverage);
   }
 
-  // The graph's input for the regularization of this kernel; kNone if it has none here.
+  // The graph's input for the regularization of these weights; kNone if they have none here.
   ValueId L2WeightOf(ValueId w) {
     if (!graph_->variables()[graph_->value(w).variable].l2_in_graph) return kNone;
     if (l2_weight_ == kNone) l2_weight_ = graph_->AddInput(kL2Weight, {}, graph_->compute());
     return l2_weight_;
   }
 
-  // Sums the squares of each kernel as a matrix product with itself. The gradient of fake
-  // quantization contains the gradient of this loss.
+  // Sums the squares of all weights of a layer as a matrix product of them with themselves. The
+  // gradient of fake quantization contains the gradient of this loss.
   void AddL2Loss() {
     if (l2_weight_ == kNone) return;
     graph_->SetScope(kL2Loss);
     ValueId sum = kNone;
-    for (const ValueId kernel : RegularizedKernels()) {
-      const ValueId row = ops::Reshape(*graph_, kernel, {1, graph_->shape(kernel).size()});
+    for (const ValueId weights : RegularizedWeights()) {
+      const ValueId row = ops::Reshape(*graph_, weights, {1, graph_->shape(weights).size()});
       const ValueId squares = ops::Linear(*graph_, row, row, kNone);
       sum = sum == kNone ? squares : ops::Add(*graph_, sum, squares);
     }
@@ -252,13 +252,13 @@ class Quantizer {
     graph_->mutable_nodes().back().gradient = nullptr;
   }
 
-  std::vector<ValueId> RegularizedKernels() const {
-    std::vector<ValueId> kernels;
+  std::vector<ValueId> RegularizedWeights() const {
+    std::vector<ValueId> weights;
     for (const Node& node : graph_->nodes()) {
       if (node.kind == op::kFakeQuant && node.inputs[kPosition<FakeQuantInputs>.l2_weight] != kNone)
-        kernels.push_back(node.outputs[0]);
+        weights.push_back(node.outputs[0]);
     }
-    return kernels;
+    return weights;
   }
 
   void MarkOutputs() {

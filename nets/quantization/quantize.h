@@ -12,8 +12,8 @@
 // delay adds kQuantizationStep. All are scalars, and none is a model variable.
 //
 // For training, the graph has the inputs kQuantizationStep and kL2Weight and the loss kL2Loss
-// (src/graph/quantization_names.h). A kernel with batch norm is not part of this loss: its
-// optimizer decays the weights before they are folded, as always.
+// (src/graph/quantization_names.h). Weights with batch norm are not part of this loss: the
+// optimizer decays them before they are folded, as always.
 #pragma once
 
 #include "nets/layers/model.h"

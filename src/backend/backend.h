@@ -292,12 +292,13 @@ struct CudaOptions {
 // Throws ConfigError if the library or one that it needs is missing, DeviceError if there is no
 // such GPU or its driver is too old.
 std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options);
+// Returns the number of GPUs that this process sees. Throws as MakeCudaBackend() does.
 int CountGpus();
 // Returns the PCI bus id of a GPU in the form of /sys, such as "0000:3b:00.0". Throws as
 // CountGpus() does.
-std::string GpuBusId(
-    int device);       // the GPUs that this process sees; throws as MakeCudaBackend() does
-bool HasCudaDriver();  // whether NVIDIA's driver is installed; loads no other library
+std::string GpuBusId(int device);
+// Returns whether the NVIDIA driver is installed. Loads no other library.
+bool HasCudaDriver();
 
 // Says why no GPU can be used; empty if one can.
 std::string GpuUnavailableReason();

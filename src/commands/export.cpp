@@ -232,8 +232,8 @@ class NetWeights {
   void RequireRanges(const std::vector<std::string>& missing) const {
     if (missing.empty()) return;
     throw train::MisfitError(
-        fmt::format("[export] {}: --quantize: the checkpoint has no ranges: missing {}; it was not "
-                    "trained with --quantize_delay: train with it, or leave --quantize out",
+        fmt::format("[export] {}: no ranges of quantization: got none for {}, want those that "
+                    "--quantize_delay of train measures; train with it, or leave --quantize out",
                     file_.path(), JoinFirst(missing, kMaxShown)));
   }
 

@@ -47,7 +47,7 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   line.AddPositive("start_timeout", job.start_timeout,
                    "Seconds within which all hosts must be ready.", HelpLevel::kBasic);
   line.AddNonNegative("max_restarts", job.max_restarts,
-                      "Number of restarts from the last checkpoint after a host was lost.",
+                      "Number of restarts after a host was lost, each from the newest saved state.",
                       HelpLevel::kBasic);
   line.AddPositive("restart_timeout", job.restart_timeout,
                    "Seconds to wait for a lost host before a restart.", HelpLevel::kBasic);

@@ -55,8 +55,8 @@ void RequireRangesForEvaluation(const TrainConfig& config, const NetInput& input
   for (const Variable& variable : evaluated.graph->variables()) {
     if (found.contains(variable.name)) continue;
     throw UsageError(fmt::format(
-        "[flags] {}: cannot quantize {}: training has no {}, which evaluation needs, because this "
-        "net is another one in training (drop path); choose another net",
+        "[flags] {}: cannot quantize {}: training has no {}, which evaluation needs, because drop "
+        "path changes this net in training; choose another net",
         Option("quantize_delay"), input.net->name, variable.name));
   }
 }

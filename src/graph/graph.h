@@ -92,8 +92,7 @@ struct Variable {
   Initializer initializer;
   bool trainable = true;
   bool l2_regularized = false;
-  // Whether the L2 regularization of the loss is a loss of the graph. If not, the optimizer adds
-  // it.
+  // Whether the graph computes the L2 loss of this variable. If not, the optimizer adds it.
   bool l2_in_graph = false;
   // Whether it is part of the net, a "model variable" of TF-Slim. These are averaged, and restored
   // by fine-tuning. The ranges of quantization are not.

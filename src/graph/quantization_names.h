@@ -10,7 +10,7 @@ inline constexpr const char* kQuantizationStep = "fake_quantization_step";
 // A scalar input: the factor of the loss kL2Loss.
 inline constexpr const char* kL2Weight = "l2_weight";
 
-// A loss: half of the squared norm of all quantized kernels that have L2 regularization
+// A loss: half of the squared norm of all quantized weights that have L2 regularization
 // (Variable::l2_in_graph), times kL2Weight.
 inline constexpr const char* kL2Loss = "regularization_loss";
 

@@ -183,7 +183,8 @@ TEST_F(EmulatedGpuTest, RanksThatShareAHostRunNextToTheirGpus) {
 TEST_F(EmulatedGpuTest, DifferentVersionsOfNcclAreNamed) {
   EXPECT_TRUE(FailsWith(OnEmulatedGpu({"bench", "allreduce", "--sizes=4096", "--steps=1"}, 2,
                                       {"CAROLE_EMULATED_NCCL_VERSION=22907"}),
-                        78, {"rank 1 (", "has 2.29.7, rank 0 (", "has 2.28.9; install the same"}));
+                        78,
+                        {"got 2.28.9 on rank 0 (", "and 2.29.7 on rank 1 (", "install the same"}));
 }
 
 TEST_F(EmulatedGpuTest, ErrorsOfTheFirstStartOfNcclSayWhatHelps) {

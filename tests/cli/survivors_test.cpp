@@ -152,9 +152,10 @@ class UnusableTrainDir : public SurvivorsTest {
     ASSERT_EQ(files.size(), 1u) << result.err;
     const auto& [step, path] = files[0];
     EXPECT_TRUE(step == kStep || step == kStep + 1) << step;
-    EXPECT_THAT(result.err, ::testing::HasSubstr("step " + std::to_string(step) + " goes to " +
-                                                 path + " there; to continue from it, copy it to " +
-                                                 train_dir_ + " of rank 0 and run again"));
+    EXPECT_THAT(result.err,
+                ::testing::HasSubstr("step " + std::to_string(step) + " goes to " + path +
+                                     " there; to continue from it, copy it to " + train_dir_ +
+                                     " on the host of rank 0, and run again"));
     EXPECT_EQ(NewestStep(), 0);
     std::filesystem::copy_file(path, io::CheckpointPath(train_dir_, step));
     const ProcessResult resumed = RunToEnd(TrainWords(train_dir_, Flags()), 2);

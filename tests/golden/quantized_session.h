@@ -60,7 +60,7 @@ class QuantizedSession {
   bool HasInput(const std::string& name) const { return graph().FindInput(name) != kNone; }
   // Makes each dropout a multiplication with the mask of the golden files: 0 or 2.
   void ReplaceDropout();
-  // The L2 terms of kernels that the graph does not regularize itself.
+  // The L2 terms of weights that the graph does not regularize itself.
   double OptimizerLoss() const;
   size_t Count(size_t v) const { return static_cast<size_t>(graph().variables()[v].shape.size()); }
   bool IsDecayed(size_t v) const {

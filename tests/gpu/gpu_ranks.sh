@@ -3,7 +3,7 @@
 # The functions use its variables ($place, $out, $mpirun, $skip).
 # shellcheck shell=sh disable=SC2154
 
-# Where the ranks compute that are compared with CPUs. `cpu` tries these checks on a machine without a GPU.
+# The backend of the ranks whose results are compared with those of CPUs. `cpu` tries these checks on a machine without a GPU.
 gpu_backend=${CAROLE_GPU_CHECK_BACKEND:-cuda}
 
 # ready_for_two_ranks: on a machine with one GPU, lets two ranks share it. NCCL 2.30 and newer can do so if an environment

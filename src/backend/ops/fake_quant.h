@@ -27,8 +27,8 @@ namespace carole {
 //               steps  = steps + 1
 //               biased = biased - (biased - batch) * d      d = 1 - 0.999 in fp32
 //               min    = biased / (1 - (1 - d)^steps)       in fp32: QuantAverageFactor()
-//             and the same for max, with a count of steps of its own. Frameworks that are moved
-//             over from store these four values.
+//             and the same for max, with a count of steps of its own. Checkpoints of TensorFlow
+//             hold these four values.
 // The new range is used at once.
 //
 // `delay`: while the input `step` is below it, y = x and dx = dy, and the range is updated all the
@@ -45,7 +45,7 @@ struct FakeQuantAttributes {
   int largest_code() const { return (1 << bits) - 1; }
 };
 
-// The part of a range that is updated as a moving average. Scalars, as the range.
+// The inputs of fake quantization. All but x are scalars.
 template <typename T>
 struct FakeQuantInputs {
   T x = Absent<T>(), min = Absent<T>(), max = Absent<T>();

@@ -36,8 +36,8 @@ constexpr size_t kLogEnd = 6000;      // bytes of a log that are kept
 // the machine is busier.
 constexpr double kFaultSeconds = 120;
 constexpr double kBusier = 10;  // times as long as the undisturbed one
-// At least. Nothing was measured before the undisturbed training. Ranks may take 5 minutes to
-// connect.
+// Time limit of the training without a fault, at least. Nothing was measured before it, and ranks
+// may take 5 minutes to connect.
 constexpr double kUndisturbedSeconds = 1800;
 
 // Waits until the process ends or the seconds are over. Returns whether it has ended. Reads its

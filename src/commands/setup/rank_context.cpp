@@ -388,7 +388,9 @@ int LogFailure(const std::exception_ptr& error) {
     LogError("", "{}", e.what());
   } catch (const std::bad_alloc&) {
     code = ExitCode::kConfiguration;
-    LogError("", "[memory] out of memory; use a smaller --batch_size or more memory");
+    LogError("",
+             "[memory] out of memory; raise ulimit -v or the control group's memory.max, or "
+             "use a machine with more memory");
   } catch (const std::filesystem::filesystem_error& e) {
     code = ExitCode::kDisk;
     LogError("", "[disk] {}", DescribeDiskError(e.path1().string(), "use", e.code().value()));

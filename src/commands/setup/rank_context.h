@@ -61,7 +61,8 @@ class RankContext {
  private:
   // Makes the backend, on this GPU if there is one.
   void MakeBackendOf(const MachineConfig& flags, int threads, std::optional<int> gpu);
-  // Throws on all ranks if one has a problem; the one throws its problem. Collective.
+  // Throws on all ranks if one has a problem: that rank throws its problem, the others
+  // FollowingError. Collective.
   void FailOnAllRanks(const std::exception_ptr& problem);
 
   int cores_ = 1, hyperthreads_ = 1;

@@ -24,13 +24,14 @@ void Validate(const TrainConfig& config) {
   if (config.net.model.quantization && !config.step.average_statistics) {
     throw UsageError("[flags] " + Option("noaverage_statistics") + ": does not fit " +
                      Option("quantize_delay") +
-                     ": the weights are folded with these statistics, so all ranks need the same");
+                     ": the weights are folded with these statistics, so all ranks need the same; "
+                     "leave one of them out");
   }
   if (config.net.model.quantization && config.step.cross_check_every > 0) {
     throw UsageError("[flags] " + Option("cross_check_every") + ": does not fit " +
                      Option("quantize_delay") +
                      ": each rank rounds with the ranges of its own images, so no rank can compute "
-                     "the gradients of another one");
+                     "the gradients of another one; leave one of them out");
   }
   RequireFp32IfQuantized(config.net.model, config.machine.precision);
   CheckSize("batch_size", config.batch.per_rank);

@@ -185,8 +185,8 @@ void TrainFlags::AddLossFlags() {
            "that of the net in TF-Slim; auto: one that fits the length of the run.")
       .Satisfies(ValidateBatchNormDecay);
   line_.Add("quantize_delay", config_.quantize_delay,
-            "Train for 8-bit integers: round weights and activations as they will be, from this "
-            "step on (0: from the first); below 0: never.");
+            "Train for 8-bit integers: from this step on, round weights and activations as these "
+            "integers will (0: from the first step); below 0: never.");
   line_.Add("label_smoothing", config_.net.model.label_smoothing,
             "Share of each label that is spread evenly over all classes.");
   line_.Add("loss_scale", config_.loss_scale,

@@ -93,10 +93,10 @@ class TypedGradientReduction : public GradientReduction {
     ShardStatistics<T> shards;
     std::unique_ptr<collectives::Pending> in_flight;
   };
-  // Forward has updated the statistics when backward begins, so their reduction is hidden by
-  // backward if it starts then. But kernels of backward may read them, and those that recompute
-  // activations write them once more (as they are). So a copy is reduced. Shards are summed first,
-  // and the way through the host waits for the device: both start after backward.
+  // Backward hides the reduction of the statistics if it starts when backward begins. They are
+  // final then, but kernels of backward may still read them, or write the same values again to
+  // recompute activations. So a copy is reduced. With shards, which are summed first, and with
+  // reductions through the host, which wait for the device, the reduction starts after backward.
   bool StatisticsAreEarly() const { return options_.num_shards == 0 && !options_.through_host; }
   void BeginStatistics();
   void ReduceStatistics(Statistics& statistics, std::span<T> values);

@@ -30,7 +30,7 @@ std::string_view TagOf(MetadataReader reader) {
 // Returns what to do if the data has other classes than the checkpoint.
 std::string AdviceForOtherClasses(MetadataReader reader) {
   if (reader == MetadataReader::kEvaluation)
-    return "evaluate data of the classes that it was trained on";
+    return "evaluate with data that has the classes of the checkpoint";
   return fmt::format("choose another {}, or fine-tune into one with {}", Option("train_dir"),
                      Option("checkpoint_path"));
 }

@@ -22,9 +22,9 @@
 namespace carole::train {
 namespace {
 
-// Returns the segments of the trainable variables in the weights arena that the optimizer
-// regularizes or does not regularize, in ascending order. A loss of the graph does it for some, but
-// optimizers that decay the weights themselves do it for all.
+// Returns segments of trainable variables in the weights arena, in ascending order: those that the
+// optimizer regularizes, or those that it does not. It leaves variables out whose L2 loss is in the
+// graph (Variable::l2_in_graph), unless it decays the weights itself.
 std::vector<Segment> SegmentsOf(const VariableStore& store, bool regularized,
                                 double loss_weight_decay) {
   std::vector<Segment> segments;
@@ -69,8 +69,8 @@ Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
   });
 }
 
-// Gradients are in memory of the communicator where it reduces them, so that it needs no copies.
-// Those that are copied from a device to the host are in the device's own memory.
+// If the communicator reduces gradients, they are in its memory, so that it needs no copies. If a
+// device's gradients are copied to the host first, they are in the device's own memory.
 void Replica::MakeStore(const Backend& backend, collectives::FullCommunicator& communicator,
                         const StepOptions& options) {
   RequireMemory(backend, *graph, executable->plan().statistics.arena_bytes, options);

@@ -114,10 +114,10 @@ class TrainStep {
   std::optional<MemoryUse> device_memory_use() const { return backend_.memory_use(); }
   // Null if buckets are not tuned.
   const collectives::BucketTuner* bucket_tuner() const { return reduction_->tuner(); }
-  // Chooses the size of buckets that devices reduce by a measurement
-  // (src/train/timing/reduction_speed.h). Does nothing unless StepOptions::tune_buckets is set, nor
-  // if the host reduces. Call it before the first step, when it is known in which type gradients
-  // travel. Collective.
+  // Measures how fast devices reduce (src/train/timing/reduction_speed.h), and chooses the size of
+  // buckets accordingly. Does nothing unless StepOptions::tune_buckets is set, nor if the host
+  // reduces. Call it before the first step, when the type in which gradients travel is known.
+  // Collective.
   void ChooseBucketSize();
 
  private:

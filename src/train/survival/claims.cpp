@@ -96,8 +96,9 @@ void TidyFallbackFolder(const std::string& work_dir, const std::string& train_di
     return;
   }
   LogWarning(kTag,
-             "{} on {}: a lost run's step {} is newer than step {}, at which this run starts; to "
-             "continue from there, stop this run, copy that file to {} of rank 0 and run again",
+             "{} on {}: step {} of a lost run is newer than step {}, at which this run starts; to "
+             "continue from there, stop this run, copy that file to {} on the host of rank 0, and "
+             "run again",
              files.back().path, HostName(), files.back().step, step, train_dir);
 }
 

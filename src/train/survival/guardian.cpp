@@ -32,7 +32,7 @@
 //   4. A guardian that does not see train_dir, or whose disk fails there, uses a folder in
 //      work_dir instead (FallbackFolder()). The guardians that use it agree in the same way. So if
 //      the host with train_dir is lost, each other host keeps one checkpoint. A guardian that may
-//      only read train_dir does so only if no other guardian saves there.
+//      only read train_dir uses work_dir only if no other guardian saves in train_dir.
 // If a guardian is late, its own decision may differ: it then writes a newer step, or it finds that
 // the checkpoint of this step exists. Each checkpoint is complete and valid by itself.
 //
@@ -260,7 +260,7 @@ class Saver {
     }
     LogWarning(kTag,
                "{}: cannot be written on {}: {}step {} goes to {} there; to continue from it, copy "
-               "it to {} of rank 0 and run again",
+               "it to {} on the host of rank 0, and run again",
                facts().train_dir, HostName(), condition, step, io::CheckpointPath(fallback_, step),
                facts().train_dir);
   }

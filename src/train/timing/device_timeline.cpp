@@ -6,16 +6,16 @@
 // Places. Begin() and End() enqueue kernels that write the device's clock to the place of the span.
 // A place belongs to a name, a bucket and a number: the second sum called "batch norm" of a step
 // always has the same place. So an eager step writes to the places to which a replay will write.
-// The last micro-batch counts anew and has places of its own, because it may be captured in a step
-// whose other micro-batches are replayed, which counts nothing. The host copies all places after
-// each step. A step need not have all spans: a place whose end is not later than the end of the
-// last step was not written.
+// The last micro-batch has places of its own, and its numbers start anew. The reason: it may be
+// captured in a step that replays the other micro-batches, and a replay counts nothing. The host
+// copies all places after each step. A step need not have all spans: if the end of a place is not
+// later than the end of the last step, the place was not written.
 //
 //   Example: places 0 and 1 hold "gradients 0" and "gradients 1"; the last step ended at 900.
 //     copied: (910, 940) (850, 890)     -> "gradients 0" from 910 to 940; "gradients 1" is old
 //
-// If a step has several micro-batches, they replay the same graph. Then the sums of batch norm in
-// all micro-batches but the last share places, and those of the last of them are seen.
+// If a step has several micro-batches, all but the last one replay the same graph. So their sums of
+// batch norm write to the same places, and only the times of the last replay remain.
 //
 // Clocks. The device's clock has an offset from that of the host, and drifts. When the host has the
 // times of a step, its clock shows a moment shortly after the step's end. So the difference of both

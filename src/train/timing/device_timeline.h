@@ -42,8 +42,9 @@ class DeviceTimeline {
   void BeginStep();
   // Call it if the rest of a step is captured by itself, before that rest.
   void BeginLastPart();
-  // A span begins or ends once `stream`, or the stream of the kernels if it is null, gets here. May
-  // be captured. Spans of a stream may be nested. Callable from any thread.
+  // Enqueue the begin or end of a span in `stream`; null: the stream of the kernels. The device
+  // writes the time when it gets there. May be captured. Spans of a stream may be nested. Callable
+  // from any thread.
   void Begin(std::string_view what, int32_t bucket = 0, size_t bytes = 0, void* stream = nullptr);
   void End(std::string_view what, int32_t bucket = 0, void* stream = nullptr);
 

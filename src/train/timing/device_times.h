@@ -26,7 +26,7 @@ class DeviceTimes {
   explicit DeviceTimes(const Backend& backend)
       : backend_(backend), watch_(backend.Allocate(sizeof(DeviceStopwatch))) {}
 
-  // The device has spent the time since the last call on `part`, once it gets here. May be
+  // Ends a lap when the device gets here: its time since the lap before counts for `part`. May be
   // captured.
   void EndLap(Part part) const { backend_.EndLap(watch(), part); }
 

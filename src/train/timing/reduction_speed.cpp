@@ -1,6 +1,6 @@
-// The host cannot measure a sum on a device: until it has enqueued the sum and waited for it, ten
-// times the latency of the sum may have passed. Nothing of that happens when a captured step is
-// replayed. So the device's clock is read right before and right after the sum, in its stream.
+// The host cannot measure a sum on a device: to enqueue the sum and wait for it may take ten times
+// as long as the sum itself. The replay of a captured step does not have this cost. So the device's
+// clock is read right before and right after the sum, in its stream.
 #include "src/train/timing/reduction_speed.h"
 
 #include <algorithm>
@@ -51,7 +51,8 @@ ReductionSpeed MeasureReductions(const Backend& backend,
   const double large_us = fastest_us(large);
   communicator.ObserveDeviceSums({});
   if (communicator.rank() == 0)
-    LogInfo("comm", "all-reduce {} bytes take {:.0f} us on the GPUs, {} bytes {:.0f} us",
+    LogInfo("comm",
+            "an all-reduce of {} bytes takes {:.0f} us on the GPUs, one of {} bytes {:.0f} us",
             small.size_bytes(), small_us, large.size_bytes(), large_us);
   const auto difference = static_cast<double>(large.size_bytes() - small.size_bytes());
   return {.latency_us = small_us,

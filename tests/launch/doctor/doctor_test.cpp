@@ -211,7 +211,7 @@ TEST(DoctorCommand, PrintsJson) {
   EXPECT_EQ(result.exit_code, json.at("ok").get<bool>() ? 0 : 1);
   const auto& machine = json.at("machines").at(0);
   for (const char* check : {"ranks", "cores", "memory", "shared memory", "limits", "MPI", "PMIx",
-                            "network", "GPU", "NCCL", "GPU memory", "data", "disk"})
+                            "network", "GPU", "NCCL", "NCCL memory", "data", "disk"})
     EXPECT_NE(FindFinding(machine, check), nullptr) << check;
   EXPECT_EQ(FindFinding(machine, "data")->at("verdict"), "skipped");
 }

@@ -179,9 +179,10 @@ TEST(ResumeTest, ComparesClassNamesAndPreprocessing) {
 TEST(ResumeTest, AnEvaluationAdvisesOtherData) {
   ::testing::internal::CaptureStderr();
   CompareEvaluationMetadata({{kClassNames, "cat\ndog"}}, {{kClassNames, "cat\nhound"}});
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::AllOf(HasSubstr("[eval] class names: 1 of 2 differ"),
-                               HasSubstr("evaluate data of the classes that it was trained on")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      ::testing::AllOf(HasSubstr("[eval] class names: 1 of 2 differ"),
+                       HasSubstr("evaluate with data that has the classes of the checkpoint")));
   EXPECT_THAT(
       [&] {
         CompareEvaluationMetadata({{kClassNames, "cat\ndog"}}, {{kClassNames, "dog\ncat"}});
@@ -192,9 +193,10 @@ TEST(ResumeTest, AnEvaluationAdvisesOtherData) {
         RequireSameClasses(MetadataReader::kEvaluation, {{kNumClasses, "2"}, {kClassNames, "a\nb"}},
                            {{kNumClasses, "1"}, {kClassNames, "a"}}, "RUN");
       },
-      ::testing::ThrowsMessage<DataError>("[eval] RUN: was trained on other classes: got 1 classes "
-                                          "in the data, want 2; missing: b; "
-                                          "evaluate data of the classes that it was trained on"));
+      ::testing::ThrowsMessage<DataError>(
+          "[eval] RUN: was trained on other classes: got 1 classes "
+          "in the data, want 2; missing: b; "
+          "evaluate with data that has the classes of the checkpoint"));
 }
 
 TEST(ResumeTest, NamesTheClassesThatWereAdded) {

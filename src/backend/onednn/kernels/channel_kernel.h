@@ -44,8 +44,8 @@ struct Unit {
 // Base class of kernels that compute sums for each channel.
 class ChannelKernel : public Kernel {
  public:
-  // Tensors of the rank of `shape` get `layout`, all others are values of channels and plain. The
-  // grid may see the tensors of `layout` in another shape.
+  // Tensors with as many dimensions as `shape` get `layout`. All others hold one value for each
+  // channel, and are plain. `grid` may describe the tensors of `layout` with another shape.
   ChannelKernel(const OpSpec& spec, const Shape& shape, const Layout& layout, const Grid& grid,
                 int threads)
       : grid_(grid), threads_(threads) {
