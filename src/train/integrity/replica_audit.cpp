@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -31,6 +32,9 @@ class ReplicaTensors {
     for (size_t v = 0; v < store_.variables().size(); ++v) {
       if (store_.variables()[v].trainable) trainable.push_back(static_cast<int>(v));
     }
+    std::vector<int> averaged;
+    std::ranges::copy_if(statistics, std::back_inserter(averaged),
+                         [this](int v) { return store_.variables()[v].model_variable; });
     Add(store_.weights_base(), trainable, "");
     for (size_t s = 0; s < replica.optimizer.slots().size(); ++s) {
       Add(replica.optimizer.slot(static_cast<int>(s)), trainable,
@@ -39,7 +43,7 @@ class ReplicaTensors {
     Add(store_.statistics_base(), statistics, "");
     if (replica.moving_averages != nullptr) {
       Add(replica.moving_averages->shadow(0).data(), trainable, kMovingAverageSuffix);
-      Add(replica.moving_averages->shadow(1).data(), statistics, kMovingAverageSuffix);
+      Add(replica.moving_averages->shadow(1).data(), averaged, kMovingAverageSuffix);
     }
     uint64_t hash = 0;
     for (double value : Scalars()) hash = SplitMix64(hash ^ std::bit_cast<uint64_t>(value));

@@ -62,10 +62,17 @@ void AverageWeights(collectives::Communicator& communicator, const ReplicaView& 
 
 std::vector<collectives::Range> RunningStatisticsRanges(const VariableStore& store,
                                                         const std::vector<int>& frozen) {
+  return RankLocalStatisticsRanges(store, frozen, false);
+}
+
+std::vector<collectives::Range> RankLocalStatisticsRanges(const VariableStore& store,
+                                                          const std::vector<int>& frozen,
+                                                          bool sync_batch_norm) {
   std::vector<collectives::Range> ranges;
   for (size_t v = 0; v < store.variables().size(); ++v) {
     const VariableSlice& p = store.variables()[v];
     if (p.trainable || std::ranges::count(frozen, static_cast<int>(v)) > 0) continue;
+    if (sync_batch_norm && p.model_variable) continue;
     ranges.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
   }
   std::ranges::sort(ranges, {}, &collectives::Range::offset);

@@ -112,10 +112,10 @@ GradientReductionOptions MakeReductionOptions(const StepOptions& o, const Replic
       .through_host = backend.has_own_memory() && ranks > 1 && o.NeedsHostReduction(),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
       .statistics = {}};
-  // SyncBN makes the statistics equal on all ranks; local SGD averages them with the weights.
-  const bool may_differ = !o.sync_batch_norm && o.local_sgd_steps == 0;
-  if (o.reproducible || (may_differ && o.average_statistics && ranks > 1))
-    options.statistics = RunningStatisticsRanges(*replica.store, replica.frozen);
+  // Local SGD averages the statistics with the weights.
+  if (o.reproducible || (o.local_sgd_steps == 0 && o.average_statistics && ranks > 1))
+    options.statistics =
+        RankLocalStatisticsRanges(*replica.store, replica.frozen, o.sync_batch_norm);
   return options;
 }
 
@@ -559,9 +559,9 @@ void TrainStep::SwapAverages(bool is_swapped, const std::function<void()>& then)
 void TrainStep::AverageReplicas(int64_t step) {
   if (!std::exchange(replicas_differ_, false)) return;
   AverageWeights(communicator_, replica(), step);
-  if (!options_.sync_batch_norm)
-    AverageRunningStatistics(communicator_, replica(),
-                             RunningStatisticsRanges(*replica_.store, replica_.frozen), step);
+  AverageRunningStatistics(
+      communicator_, replica(),
+      RankLocalStatisticsRanges(*replica_.store, replica_.frozen, options_.sync_batch_norm), step);
 }
 
 }  // namespace carole::train

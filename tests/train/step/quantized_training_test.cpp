@@ -1,5 +1,6 @@
 // Whole training steps of quantized nets, compared with TensorFlow's, and with fewer ranks and
 // micro-batches. tests/golden/quantize_test.cpp compares the graphs themselves.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -149,6 +150,48 @@ TEST(QuantizedTraining, IsTheSameForEachSplitBeforeTheDelay) {
       }
       EXPECT_EQ(ScalarOf(*step, "fake_quantization_step"), 3);
     });
+  }
+}
+
+// Ranges come from the images of each rank, also with SyncBN. They have no moving averages. The
+// audit compares all replicas after each step.
+TEST(QuantizedTraining, RangesAreEqualOnAllRanks) {
+  struct Case {
+    const char *net, *range;
+    int64_t size;
+  };
+  const auto backend = MakeReferenceBackend(1);
+  for (const bool sync_batch_norm : {false, true}) {
+    for (const auto& [net, range, size] :
+         {Case{"lenet", "LeNet/conv1/act_quant/max", 28},
+          Case{"mobilenet_v1_025", "MobilenetV1/MobilenetV1/Conv2d_0/act_quant/max", 32}}) {
+      SCOPED_TRACE(fmt::format("{}, SyncBN {}", net, sync_batch_norm));
+      std::vector<double> maxima(2);
+      RunRanks(2, [&](FullCommunicator& c) {
+        const nets::NetEntry& entry = nets::FindNet(net);
+        nets::Model model = nets::BuildModel(entry, {.batch_size = 2,
+                                                     .image_size = size,
+                                                     .num_classes = 10,
+                                                     .training = true,
+                                                     .dropout = false,
+                                                     .quantization = nets::QuantizationOptions{}});
+        TrainStep step(std::move(model.graph), *backend, c,
+                       {.optimizer = "momentum",
+                        .moving_average_decay = 0.9,
+                        .sync_batch_norm = sync_batch_norm,
+                        .audit_every_n_steps = 1});
+        step.store().Initialize(1);
+        const auto images = golden::FormulaInput("input/" + std::to_string(c.rank()),
+                                                 2 * size * size * entry.channels);
+        const std::vector<int32_t> labels{1, 2};
+        for (int64_t s = 0; s < 3; ++s)
+          step.Run({.images = images, .labels = labels, .valid = 2, .global_valid = 4},
+                   {.step = s, .learning_rate = 0.01});
+        maxima[static_cast<size_t>(c.rank())] = ScalarOf(step, range);
+      });
+      EXPECT_GT(maxima[0], 0);
+      EXPECT_EQ(maxima[0], maxima[1]);
+    }
   }
 }
 
