@@ -90,7 +90,9 @@ class CellStack {
       const auto combination = b_.Enter(fmt::format("comb_iter_{}", i));
       const auto& [left, right] = kind.combinations[i];
       const ValueId a = Apply("left", left, states, stride);
-      states.push_back(ops::Add(b_.graph(), a, Apply("right", right, states, stride)));
+      const ValueId b = Apply("right", right, states, stride);
+      const auto combine = b_.Enter("combine");
+      states.push_back(ops::Add(b_.graph(), a, b));
     }
     return ConcatStates(states, kind.first_output);
   }
@@ -188,8 +190,10 @@ class CellStack {
   }
   bool HasWidth(ValueId x) const { return b_.shape(x)[1] == width_; }
 
-  // Several branches read the same state. They share its ReLU.
+  // Several branches read the same state. They share its ReLU, except in a quantized net: TF-Slim
+  // has a ReLU in each branch, and TensorFlow quantizes the first one only.
   ValueId Relu(ValueId x) {
+    if (b_.will_be_quantized()) return ops::Relu(b_.graph(), x);
     const auto [it, is_new] = relus_.try_emplace(x, kNone);
     if (is_new) it->second = ops::Relu(b_.graph(), x);
     return it->second;

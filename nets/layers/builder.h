@@ -48,6 +48,7 @@ class NetBuilder {
   const Shape& shape(ValueId value) const { return graph_.shape(value); }
   bool is_training() const { return options_.training; }
   bool uses_dropout() const { return options_.training && options_.dropout; }
+  bool will_be_quantized() const { return options_.quantization.has_value(); }
   int64_t num_classes() const { return options_.num_classes; }
   // Returns the decay of moving statistics: that of the options, or else the net's own.
   double BatchNormDecay(double own) const {

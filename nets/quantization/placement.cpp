@@ -100,7 +100,9 @@ class Placer {
     const NodeId next = OnlyReader(y);
     if (IsBeforePointwise(layer, next)) name += "/separable_conv2d";
     placement_.weights[layer] = names_.Take(name + "/weights_quant");
-    if (const NodeId relu = ReluOf(y); relu != kNone) {
+    if (IsBeforeSplit(y)) {
+      Quantize(y, name + "/act_quant");
+    } else if (const NodeId relu = ReluOf(y); relu != kNone) {
       Quantize(node(relu).outputs[0], name + "/act_quant");
     } else if (Is(next, op::kHardActivation)) {
       placement_.shifted_relus[next] = names_.Take(Parent(name) + "/act_quant");
@@ -111,6 +113,12 @@ class Placer {
     } else {
       Quantize(y, name + "/act_quant");
     }
+  }
+
+  // Whether y is the result of the first layer of a NASNet cell. TF-Slim splits it into one part.
+  // This Split op is between the layer and its ReLUs, so the rewriter does not find them.
+  bool IsBeforeSplit(ValueId y) const {
+    return node(graph_.value(y).producer).name.ends_with("/beginning_bn");
   }
 
   // Whether `next` is an add before a ReLU, and y is its first summand that is the result of a

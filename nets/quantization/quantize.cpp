@@ -87,12 +87,15 @@ class Quantizer {
     }
     in.step = step_;
     in.l2_weight = l2_weight;
+    const std::string scope = graph_->scope();
     graph_->SetScope(name);
-    return ops::FakeQuant(*graph_, in,
-                          {.range = training_ ? range : Range::kFixed,
-                           .bits = options_.bits,
-                           .narrow = range == Range::kLatest,
-                           .delay = step_ == kNone ? 0 : options_.delay});
+    const ValueId y = ops::FakeQuant(*graph_, in,
+                                     {.range = training_ ? range : Range::kFixed,
+                                      .bits = options_.bits,
+                                      .narrow = range == Range::kLatest,
+                                      .delay = step_ == kNone ? 0 : options_.delay});
+    graph_->SetScope(scope);
+    return y;
   }
 
   void Emit(NodeId n) {
@@ -209,7 +212,6 @@ class Quantizer {
     if (placement_.IsQuantized(b))
       product = AddFakeQuant(product, OperationName(node.name) + "/mul/activation_Mul_quant",
                              Range::kAverage);
-    graph_->SetScope(node.name);
     Set(node.outputs[0], ops::Add(*graph_, quantized_[node.inputs[0]], product));
   }
 
@@ -220,7 +222,6 @@ class Quantizer {
     ValueId y = ops::Scale(*graph_, quantized_[node.inputs[0]], 1 / keep);
     y = AddFakeQuant(y, scope + "/mul/activation_Mul_quant", Range::kAverage);
     // The operation divides by `keep` too, so its input is multiplied by `keep`.
-    graph_->SetScope(node.name);
     y = ops::Dropout(*graph_, ops::Scale(*graph_, y, keep),
                      node.attributes.as<DropoutAttributes>());
     results_[node.outputs[0]] = y;

@@ -20,8 +20,10 @@
 
 #include "nets/nets.h"
 #include "src/backend/backend.h"
+#include "src/backend/ops/add.h"
 #include "src/backend/ops/fake_quant.h"
 #include "src/backend/ops/folded_batch_norm.h"
+#include "src/backend/ops/relu.h"
 #include "src/graph/quantization_names.h"
 #include "tests/golden/quantize_checks.h"
 #include "tests/golden/quantized_session.h"
@@ -263,6 +265,45 @@ TEST(QuantizePlacement, IsTensorFlows) {
     if (!names.empty()) {
       EXPECT_EQ(got, names);
     }
+  }
+}
+
+// TF-Slim has a ReLU in each branch of a NASNet cell, and the rewriter quantizes the first one
+// after a layer only. The first layer of a cell is quantized before its ReLUs, because TF-Slim's
+// tf.split() is in between. Sums are made in the scope "combine".
+TEST(QuantizePlacement, OfNasnetsFollowsTfSlimsCells) {
+  for (const char* net : {"nasnet_mobile", "pnasnet_mobile"}) {
+    SCOPED_TRACE(net);
+    const nets::Model model =
+        nets::BuildModel(nets::FindNet(net), {.batch_size = 1,
+                                              .training = true,
+                                              .dropout = false,
+                                              .quantization = nets::QuantizationOptions()});
+    const Graph& graph = *model.graph;
+    const auto quant = [&](const std::string& name) {
+      const auto& nodes = graph.nodes();
+      const auto found = std::ranges::find_if(
+          nodes, [&](const Node& n) { return n.kind == op::kFakeQuant && n.name == name; });
+      EXPECT_NE(found, nodes.end()) << name;
+      return found == nodes.end() ? nullptr : &*found;
+    };
+    const auto kind_of = [&](const Node& node) {  // of the node whose result is quantized
+      return graph.nodes()[graph.value(node.inputs[kPosition<FakeQuantInputs>.x]).producer].kind;
+    };
+    const auto num_readers = [&](const Node& node) {
+      return std::ranges::count_if(graph.nodes(), [&](const Node& reader) {
+        return std::ranges::count(reader.inputs, node.outputs[0]) > 0;
+      });
+    };
+    const Node* first = quant("cell_0/1x1/act_quant");
+    const Node* stem = quant("conv0/act_quant");
+    const Node* sum = quant("cell_0/comb_iter_0/combine/add/activation_AddV2_quant");
+    ASSERT_TRUE(first != nullptr && stem != nullptr && sum != nullptr);
+    EXPECT_EQ(kind_of(*first), op::kFoldedBatchNorm);
+    EXPECT_GT(num_readers(*first), 1);
+    EXPECT_EQ(kind_of(*stem), op::kRelu);
+    EXPECT_EQ(num_readers(*stem), 2) << "the layer and its convolution for statistics";
+    EXPECT_EQ(kind_of(*sum), op::kAdd);
   }
 }
 
