@@ -37,9 +37,9 @@ ONE_CODE_OF_PREDICTIONS = 1 / 256
 
 
 class Sample:
-    """A checkpoint of a quantized net, and what carole computes with it."""
+    """A checkpoint of a quantized net, and what carole computes with it. `empty`: a range that becomes (0, 0)."""
 
-    def __init__(self, exporter, data, net):
+    def __init__(self, exporter, data, net, empty=""):
         self.net, self.exporter = net, exporter
         self.golden = None
         arguments = [str(NO_GOLDEN.get(net, 0)), str(CLASSES)]
@@ -49,7 +49,8 @@ class Sample:
             ranges = f"{exporter.folder}/{net}.ranges"
             with open(ranges, "w") as file:
                 for index, low, high, *_ in self.golden["eval"]["per_quant"]:
-                    file.write(f"{names[index]} {low} {high}\n")
+                    ends = "0 0" if names[index] == empty else f"{low} {high}"
+                    file.write(f"{names[index]} {ends}\n")
             arguments.append(ranges)
         subprocess.run([exporter.samples, "quantize", exporter.folder, net, *arguments], check=True)
         prefix = f"{exporter.folder}/{net}"
@@ -117,6 +118,8 @@ def check_nodes(sample, nodes, expected):
     for layer, _, _ in sample.golden["folded"]:
         scope = layer[:layer.rindex("/")]
         assert {f"{scope}/mul_fold", f"{scope}/add_fold"} <= nodes.by_name.keys(), scope
+    for name in nodes.by_name:
+        assert not name.endswith("/scale_reshape") or name.endswith("/BatchNorm_Fold/scale_reshape"), name
     ops = collections.Counter(node.op for node in nodes.by_name.values() if node.op not in ("Const", "Identity"))
     if "Mean" in expected["ops"]:  # an average of all pixels
         ops["Mean"] += ops.pop("AvgPool")
@@ -264,6 +267,15 @@ def check_float(exporter, data):
     assert all(node.op != "FakeQuantWithMinMaxVars" for node in graph.node)
 
 
+def check_empty_range(exporter, data):
+    """If all activations were zero in training, all are rounded to zero."""
+    sample = Sample(exporter, data, "lenet", empty="LeNet/conv2/act_quant")
+    path = exporter.export(sample.checkpoint, "onnx", "--quantize")
+    got = run_onnx(path, sample.images, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    assert np.abs(got - sample.logits).max() < 1e-5, (got, sample.logits)
+    assert np.abs(got - got[0]).max() < 1e-5, "the logits do not depend on the image"
+
+
 def check_external(exporter, data):
     """Codes and numbers of a second file keep apart."""
     sample = Sample(exporter, data, "lenet")
@@ -278,7 +290,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         exporter = Exporter(program, samples, folder)
         if not nets:
-            for check in (check_recipe, check_safetensors, check_float, check_external, check_freeze_graph):
+            for check in (check_recipe, check_safetensors, check_float, check_empty_range, check_external, check_freeze_graph):
                 print(check.__name__, flush=True)
                 check(exporter, data)
         for net in nets or TOLERANCES:

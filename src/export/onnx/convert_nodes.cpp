@@ -120,7 +120,9 @@ class NodeConverter {
     std::string x = Input(node, in.x);
     // QuantizeLinear clips to all codes of 8 bits.
     if (a.narrow || grid.is_empty())
-      x = Add(node, "Clip", {x, out_.Number(grid.lo), out_.Number(grid.hi)});
+      x = Add(node, "Clip",
+              {x, out_.Number(grid.is_empty() ? 0 : grid.lo),
+               out_.Number(grid.is_empty() ? 0 : grid.hi)});
     const std::string codes = Add(node, "QuantizeLinear", {x, scale, zero_point});
     return Add(node, "DequantizeLinear", {codes, scale, zero_point});
   }

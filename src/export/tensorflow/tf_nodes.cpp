@@ -197,8 +197,10 @@ class NodeConverter {
     if (folded != folded_layers_.end())
       return out_.Add(operation, folded->second + FoldedLeaf(node, operation), std::move(inputs),
                       attributes);
-    if (bias.empty()) return AddResult(node, operation, std::move(inputs), attributes);
-    return AddResult(node, "BiasAdd", {Add(node, operation, std::move(inputs), attributes), bias});
+    const std::string name = Path(node, LayerLeaf(node, operation));
+    if (bias.empty()) return AddResult(node, name, operation, std::move(inputs), attributes);
+    return AddResult(node, "BiasAdd",
+                     {out_.Add(operation, name, std::move(inputs), attributes), bias});
   }
 
   std::string ConvertLinear(const Node& node) {
@@ -262,8 +264,8 @@ class NodeConverter {
     if (filter.rank() == 4 && filter[3] != channels) {  // depthwise: (R,S,C,M) with C * M channels
       const std::vector<int32_t> sizes{static_cast<int32_t>(filter[2]),
                                        static_cast<int32_t>(filter[3])};
-      factors = out_.Add("Reshape", layer + "/scale_reshape",
-                         {factors, out_.AddIntegers(layer + "/scale_reshape/shape", sizes)},
+      factors = out_.Add("Reshape", norm + "scale_reshape",
+                         {factors, out_.AddIntegers(norm + "scale_reshape/shape", sizes)},
                          {kFloat, {"Tshape", TfType::kInt32}});
     }
     return out_.Add("Mul", layer + "/mul_fold", {Input(node, in.w), factors}, {kFloat});
@@ -449,7 +451,17 @@ class NodeConverter {
     Refuse(node, fmt::format("the operation {}", Name(node.kind)));
   }
 
-  // The last part of the name of a layer whose batch norm is folded.
+  // The last part of the name of a layer's operation.
+  std::string LayerLeaf(const Node& node, const std::string& operation) const {
+    if (IsPointwise(net_.graph, node)) return "separable_conv2d";
+    if (operation != "DepthwiseConv2dNative") return operation;
+    const bool is_before_pointwise =
+        std::ranges::any_of(net_.graph.nodes(), [&](const Node& other) {
+          return other.name == node.name && IsPointwise(net_.graph, other);
+        });
+    return is_before_pointwise ? "separable_conv2d/depthwise" : "depthwise";
+  }
+  // The same for a layer whose batch norm is folded.
   std::string FoldedLeaf(const Node& node, const std::string& operation) const {
     if (operation == "DepthwiseConv2dNative") return "/depthwise_Fold";
     return IsPointwise(net_.graph, node) ? "/separable_conv2d_Fold" : "/" + operation + "_Fold";
