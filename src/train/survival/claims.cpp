@@ -79,18 +79,24 @@ std::optional<int> ChooseSaver(std::span<const Claim> claims) {
 }
 
 std::string FallbackFolder(const std::string& work_dir, const std::string& train_dir) {
-  const fs::path path = fs::path(train_dir).lexically_normal();
-  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  std::error_code ignored;
+  fs::path path = fs::absolute(train_dir, ignored).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
   uint32_t hash = 2166136261;  // FNV-1a: the same on all hosts
-  for (const char c : train_dir) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
-  return fmt::format("{}/survivors-{}-{:08x}", work_dir, name, hash);
+  for (const char c : path.string()) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+  return fmt::format("{}/survivors-{}-{:08x}", work_dir, path.filename().string(), hash);
 }
 
 void TidyFallbackFolder(const std::string& work_dir, const std::string& train_dir, int64_t step) {
   const std::string folder = FallbackFolder(work_dir, train_dir);
   std::error_code error;
   if (!fs::exists(folder, error)) return;
-  const std::vector<io::CheckpointFile> files = io::ListCheckpoints(folder);
+  std::vector<io::CheckpointFile> files;
+  try {
+    files = io::ListCheckpoints(folder);
+  } catch (const DiskError& unreadable) {
+    return LogWarning(kTag, "{}", WithoutTag(unreadable.what()));
+  }
   if (files.empty() || files.back().step <= step) {
     fs::remove_all(folder, error);
     return;

@@ -32,10 +32,12 @@ std::optional<int> ChooseSaver(std::span<const Claim> claims);
 bool HasVoidClaim(std::span<const Claim> claims);
 
 // Returns the folder in `work_dir` for the state of a run that cannot be saved in its train_dir.
+// Its name has a hash of the absolute path of train_dir.
 std::string FallbackFolder(const std::string& work_dir, const std::string& train_dir);
 
 // For the start of a run at `step`, on each host: removes the fallback folder of an earlier run if
-// its checkpoint is not newer. Otherwise logs a warning that says how to use it. Ignores errors.
+// its checkpoint is not newer. Otherwise logs a warning that says how to use it. Errors are
+// warnings.
 void TidyFallbackFolder(const std::string& work_dir, const std::string& train_dir, int64_t step);
 
 // The folder `.survivors` in the folder of the checkpoints, which is train_dir or

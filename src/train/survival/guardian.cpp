@@ -180,6 +180,7 @@ class Saver {
   // `is_void`: no state of this run may be saved. `signal`: what has ended the rank; 0: unknown.
   void Run(bool is_void, int signal) {
     const Claim mine = MakeClaim(is_void, signal);
+    const FileDescriptor lock = folder_.KeepNextRunOut();
     if (folder_.IsVisible() && Join(mine)) return;
     SaveInWorkDir(mine);
   }
@@ -215,9 +216,8 @@ class Saver {
   // Agrees with the other guardians through train_dir, and saves there if it is this guardian's
   // turn. Returns false if this guardian must save elsewhere.
   bool Join(const Claim& mine) {
-    const FileDescriptor lock = folder_.KeepNextRunOut();
-    TryToWrite(mine);
-    if (mine.kind == Claim::Kind::kVoid) return true;
+    const bool is_written = TryToWrite(mine);
+    if (mine.kind == Claim::Kind::kVoid) return is_written;
     const std::vector<Claim> claims = WaitForClaims(folder_);
     if (HasVoidClaim(claims)) return true;
     const std::optional<int> saver = ChooseSaver(claims);
@@ -229,17 +229,19 @@ class Saver {
     return true;
   }
 
-  // A guardian that may only read train_dir sees the claims of others, and whether they have saved.
-  void TryToWrite(const Claim& mine) const {
+  // Returns whether the claim was written. A guardian that may only read train_dir sees the claims
+  // of others, and whether they have saved.
+  bool TryToWrite(const Claim& mine) const {
+    bool is_written = false;
     try {
       folder_.Write(mine);
-      if (mine.kind == Claim::Kind::kWhole && !HasRoom())
-        SayWhereItGoes(mine.step, "if no other rank saves it, ");
+      is_written = true;
     } catch (const DiskError& error) {
       LogWarning(kTag, "rank {}: {}", mine.rank, WithoutTag(error.what()));
-      if (mine.kind == Claim::Kind::kWhole)
-        SayWhereItGoes(mine.step, "if no other rank saves it, ");
     }
+    if (mine.kind == Claim::Kind::kWhole && !(is_written && HasRoom()))
+      SayWhereItGoes(mine.step, "if no other rank saves it, ");
+    return is_written;
   }
 
   // Whether the disk of train_dir has room for the state. True if that is not known.

@@ -117,7 +117,9 @@ TEST(SurvivorsFolder, CanBeOpenedByEachGuardian) {
 
 TEST(FallbackFolder, DependsOnTheTrainDir) {
   EXPECT_TRUE(FallbackFolder("/w", "runs/a").starts_with("/w/survivors-a-"));
-  EXPECT_TRUE(FallbackFolder("/w", "runs/a/").starts_with("/w/survivors-a-"));
+  for (const std::string& same : {std::string("runs/a/"), std::string("./runs/../runs/a"),
+                                  std::filesystem::absolute("runs/a").string()})
+    EXPECT_EQ(FallbackFolder("/w", "runs/a"), FallbackFolder("/w", same));
   EXPECT_NE(FallbackFolder("/w", "runs/a"), FallbackFolder("/w", "other/a"));
 }
 
