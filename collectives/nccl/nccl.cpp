@@ -239,8 +239,11 @@ class NcclAllReduce final : public DeviceAllReduce {
   std::optional<Clock::time_point> FindOldest() {
     const std::lock_guard lock(mutex_);
     if (is_capturing_) return enqueuing_since_;
-    while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
+    while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess) {
       in_flight_.pop_front();
+      // The next one may have been enqueued a whole step earlier. It could not begin before.
+      if (!in_flight_.empty()) in_flight_.front().start = Clock::now();
+    }
     return in_flight_.empty() ? enqueuing_since_ : in_flight_.front().start;
   }
 

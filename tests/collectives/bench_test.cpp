@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <string_view>
 
 #include "collectives/known_values.h"
+#include "src/core/error.h"
 #include "src/core/float16.h"
 #include "tests/support/collective_cases.h"
 #include "tests/support/emulated_device.h"
@@ -38,15 +41,24 @@ TEST(Bench, ReturnsOneSampleForEachSize) {
 
 // All algorithms that fit, for fp32 and for bf16 on the wire, on one host and on several ones.
 TEST(Bench, FindsTheSumsOfAllAlgorithmsRight) {
-  for (const DType wire : {DType::kF32, DType::kBF16}) {
-    for (const int per_host : {0, 1}) {
-      RunRanks(3,
-               [](FullCommunicator& c) {
-                 BenchAllReduce(c, {.sizes = {4, 4096, 1 << 20}, .steps = 2, .warmup_steps = 1});
-               },
-               {.wire_dtype = wire, .ranks_per_host = per_host});
+  std::set<std::string_view> checked;
+  const auto work = [&](FullCommunicator& c) {
+    for (const std::string_view name : collectives::SelectableAllReduceNames()) {
+      try {
+        c.SetAllReduce(collectives::ParseAllReduce(name));
+      } catch (const UsageError&) {
+        continue;  // does not fit these hosts
+      }
+      BenchAllReduce(c, {.sizes = {4, 4096, 1 << 20}, .steps = 2, .warmup_steps = 1});
+      if (c.rank() == 0) checked.insert(name);
     }
+  };
+  for (const DType wire : {DType::kF32, DType::kBF16}) {
+    for (const int per_host : {0, 1, 2})
+      RunRanks(4, work, {.wire_dtype = wire, .ranks_per_host = per_host});
   }
+  EXPECT_THAT(checked, ::testing::ElementsAre("auto", "hierarchical", "hierarchical_tree", "ring",
+                                              "shared_memory", "tree"));
 }
 
 // Memory of a rank whose all-reduces are disturbed: Finish() follows each of them.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -19,10 +20,14 @@ constexpr int kTimes = 6;                                  // the first one is s
 constexpr size_t kSmall = 4096, kLarge = size_t{4} << 20;  // values: 16 KiB, 16 MiB
 constexpr collectives::Tag kTag{.what = "bucket measurement", .may_round = true};
 
-// Returns the time of the last sum on the rank that came last. Others have waited for it.
-double ShortestOverRanks(collectives::Communicator& communicator, const DeviceSpan& sum) {
-  const std::chrono::duration<double, std::micro> time = sum.end - sum.start;
-  return std::ranges::min(AllGather(communicator, time.count(), kTag));
+// Returns the microseconds of the last sum on the rank that came last. Others have waited for it.
+// A clock of low resolution may have missed the sum on some rank, which then has no span.
+double ShortestOverRanks(collectives::Communicator& communicator,
+                         const std::vector<DeviceSpan>& spans) {
+  double time = std::numeric_limits<double>::infinity();
+  if (!spans.empty())
+    time = std::chrono::duration<double, std::micro>(spans[0].end - spans[0].start).count();
+  return std::ranges::min(AllGather(communicator, time, kTag));
 }
 
 }  // namespace
@@ -40,10 +45,9 @@ ReductionSpeed MeasureReductions(const Backend& backend,
       timeline->BeginStep();
       communicator.AllReduce(values, kTag);
       timeline->BeginDownload(*download);
-      fastest =
-          std::min(fastest, ShortestOverRanks(communicator, timeline->Take(*download).front()));
+      fastest = std::min(fastest, ShortestOverRanks(communicator, timeline->Take(*download)));
     }
-    return fastest;
+    return std::isfinite(fastest) ? fastest : 0;
   };
   const std::span<float> large = gradients.first(std::min(gradients.size(), kLarge));
   const std::span<float> small = large.first(std::min(large.size(), kSmall));

@@ -1,6 +1,7 @@
 // DeviceAllReduce over NCCL inside the engine, on emulated streams.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -297,7 +298,7 @@ TEST(Nccl, RefusesDifferentVersions) {
         RequireOneVersion(std::vector{22809, 22809, 23003}, names);
       },
       ::testing::ThrowsMessage<ConfigError>(
-          ::testing::HasSubstr("rank 2 (b) has 2.30.3, rank 0 (a) has 2.28.9; install")));
+          ::testing::HasSubstr("got 2.28.9 on rank 0 (a) and 2.30.3 on rank 2 (b), want one")));
 }
 
 TEST(Nccl, TellsGpusApartByTheirUuid) {
@@ -332,6 +333,35 @@ TEST(Nccl, DoesNotTakeOldAllReducesForLateOnes) {
   EXPECT_EQ(sums->FindProblem((elapsed + kPause).count()), "");
   EXPECT_THAT(sums->FindProblem(0), ::testing::HasSubstr("an all-reduce is not complete after"));
   end.set_value();
+  stream.Wait();
+}
+
+// Two steps are in flight, so the all-reduces of the second one are enqueued long before they
+// begin.
+TEST(Nccl, CountsTheDeadlineFromTheEndOfTheAllReduceBefore) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kDeadline = 0.2;
+  EmulatedStream stream;
+  const NcclModule& nccl = *carole_nccl_module();
+  const std::vector<NcclLane> lanes{{{.id = nccl.make_id()}}};
+  const std::unique_ptr<DeviceAllReduce> sums(
+      nccl.connect(lanes, {.device = 0, .stream = &stream}, [] {}));
+  std::array<float, 2> values{};
+  std::array<std::promise<void>, 2> ends;
+  for (size_t i = 0; i < 2; ++i) {
+    stream.Push([end = ends[i].get_future().share()] { end.wait(); });
+    const DeviceAllReduce::Ticket ticket = sums->Mark(false);
+    sums->Enqueue(ticket, std::span(&values[i], 1), DType::kF32);
+    sums->Join(ticket);
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double>(kDeadline));
+  EXPECT_NE(sums->FindProblem(kDeadline), "");
+  ends[0].set_value();
+  const auto limit = Clock::now() + std::chrono::seconds(60);
+  while (sums->FindProblem(kDeadline) != "" && Clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_LT(Clock::now(), limit) << "the first one has ended, the second one has just begun";
+  ends[1].set_value();
   stream.Wait();
 }
 
