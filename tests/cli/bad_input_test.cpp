@@ -70,11 +70,11 @@ TEST_F(BadInputTest, NamesARecordWithABadLength) {
 TEST_F(BadInputTest, NamesARecordWithBadDataOnTwoRanks) {
   const size_t offset = OffsetOfRecord(good(), 17);
   FlipBit(train_file_, offset + 12 + 60);
-  const ProcessResult result = TrainAnEpoch({}, 2);
+  const ProcessResult result = TrainAnEpoch({"--collective_timeout=600"}, 2);
   EXPECT_TRUE(FailsWith(
       result, 65,
       {"[rank ", train_file_, "record 17", "byte " + std::to_string(offset), "data checksum"}));
-  EXPECT_LT(result.seconds, 45) << "the job must not wait for the deadline of 60 s";
+  EXPECT_LT(result.seconds, 300) << "the job must not wait for the deadline";
 }
 
 TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
@@ -269,17 +269,17 @@ TEST_F(BadInputTest, SkipsATruncatedCheckpoint) {
 }
 
 TEST_F(BadInputTest, KilledRankEndsTheJob) {
-  Subprocess job(
-      CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=1000000",
-                                          "--save_interval_secs=0.5", "--log_every_n_steps=1"}),
-                  3));
+  Subprocess job(CaroleWords(
+      TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--save_interval_secs=0.5",
+                              "--log_every_n_steps=1", "--collective_timeout=600"}),
+      3));
   ASSERT_TRUE(job.WaitUntil(
       [&] { return std::filesystem::exists(train_dir_) && DigestOf(train_dir_).size() == 16; }, 60))
       << job.err();
   const std::vector<pid_t> ranks = ProcessesWith(train_dir_);
   ASSERT_EQ(ranks.size(), 3U);
   kill(ranks.back(), SIGKILL);
-  const ProcessResult result = job.Wait(15);  // the program promises to end within 15 s
+  const ProcessResult result = job.Wait(100);  // it must not wait for the deadline
   EXPECT_FALSE(result.timed_out);
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [0-2] [^.]*signal 9"));

@@ -35,7 +35,7 @@ class FaultTest : public CliTest,
   const Fault& fault() const { return std::get<2>(GetParam()); }
   bool freezes() const { return fault().kind == std::string("freeze"); }
   std::string Timeout() const {
-    return "--collective_timeout=" + std::to_string(freezes() ? kFreezeDeadline : 60);
+    return "--collective_timeout=" + std::to_string(freezes() ? kFreezeDeadline : 600);
   }
 
   ProcessResult RunWithFault(const Words& arguments, int step) {
@@ -47,18 +47,17 @@ class FaultTest : public CliTest,
     // the exit code of the other rank.
     const Words settings = {"OMPI_MCA_odls_base_sigkill_timeout=3",
                             "PRTE_MCA_state_base_error_non_zero_exit=0"};
-    return RunProcess(WithEnvironment(settings, words), 120);
+    return RunProcess(WithEnvironment(settings, words), 500);
   }
 
   void ExpectEnd(const ProcessResult& result, int step) {
-    // A loaded machine needs some seconds to start ranks. No rank may wait for the deadline of 60
-    // s.
-    constexpr double kStart = 40, kSeconds = 15;
+    // No rank may wait for the deadline of 600 s. A loaded machine may be slow.
+    constexpr double kSeconds = 300;
     static const bool kIsOpenMpi5 =
         Carole({"--version"}).out.find("Open MPI v5") != std::string::npos;
     const bool is_the_others = kIsOpenMpi5 && fault().kind == std::string("exit");
     EXPECT_EQ(result.exit_code, is_the_others ? 69 : fault().exit_code) << result.err;
-    EXPECT_LE(result.seconds, kStart + kSeconds + (freezes() ? kFreezeDeadline : 0));
+    EXPECT_LE(result.seconds, kSeconds);
     const std::string where = " in the " + phase() + " phase of step " + std::to_string(step);
     EXPECT_THAT(result.err, ::testing::ContainsRegex("rank " + culprit() + " \\([^)]*\\)" + where));
     EXPECT_THAT(result.err, ::testing::HasSubstr(freezes() ? "deadline" : "is gone"));

@@ -144,7 +144,18 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
 }
 
 TEST_F(FineTuningTest, EvaluationFollowsARunUntilTheTimeout) {
-  Train(train_dir_, {"--max_number_of_steps=2"});
+  for (int step : {2, 3, 4})
+    Train(folder_ / std::to_string(step), {"--max_number_of_steps=" + std::to_string(step)});
+  std::filesystem::create_directory(train_dir_);
+  const auto path = [&](int step) {
+    return train_dir_ + "/model.ckpt-" + std::to_string(step) + ".h5";
+  };
+  const auto save = [&](int step) {  // as a run does, which is already trained
+    const std::string name = "model.ckpt-" + std::to_string(step) + ".h5";
+    std::filesystem::copy_file(folder_ / std::to_string(step) + "/" + name, train_dir_ + "/copy");
+    std::filesystem::rename(train_dir_ + "/copy", path(step));
+  };
+  save(2);
   Subprocess follower(
       CaroleWords(EvalWords(train_dir_, {"--eval_interval_secs=0.1", "--timeout=15", "--json",
                                          "--eval_dir=" + folder_ / "eval"})));
@@ -152,16 +163,15 @@ TEST_F(FineTuningTest, EvaluationFollowsARunUntilTheTimeout) {
     return follower.WaitUntil([&] { return follower.err().find(text) != std::string::npos; }, 60);
   };
   ASSERT_TRUE(follows("model.ckpt-2.h5, step 2"));
-  Train(train_dir_, {"--max_number_of_steps=4"});
+  save(4);
   ASSERT_TRUE(follows("model.ckpt-4.h5, step 4"));
-  for (int step : {2, 4})  // training starts again, so the curves start again
-    std::filesystem::remove(train_dir_ + "/model.ckpt-" + std::to_string(step) + ".h5");
-  Train(train_dir_, {"--max_number_of_steps=3"});
+  // training starts again, so the curves start again
+  for (int step : {2, 4}) std::filesystem::remove(path(step));
+  save(3);
   ASSERT_TRUE(follows("model.ckpt-3.h5, step 3"));
-  WriteText(train_dir_ + "/model.ckpt-4.h5", "cut short");
+  WriteText(path(4), "cut short");
   ASSERT_TRUE(follows("skipping this checkpoint"));
-  std::filesystem::create_symlink("pruned",
-                                  train_dir_ + "/model.ckpt-5.h5");  // gone once it is read
+  std::filesystem::create_symlink("pruned", path(5));  // gone once it is read
   const ProcessResult result = follower.Wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,

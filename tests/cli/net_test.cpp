@@ -81,7 +81,8 @@ TEST_F(NetTest, TrainsInLittleMemory) {
   EXPECT_EQ(DigestOf(folder_ / "auto"), DigestOf(folder_ / "plain"));
 }
 
-// The tolerance allows for other programs that take or free memory between the two runs.
+// Other programs may take or free memory between two runs, so there is a tolerance, and a few
+// tries.
 TEST_F(NetTest, RanksOfAHostShareItsMemory) {
   auto gib = [&](int ranks) {
     const ProcessResult result =
@@ -93,7 +94,13 @@ TEST_F(NetTest, RanksOfAHostShareItsMemory) {
         << result.err;
     return found.empty() ? 0.0 : std::stod(found[1]);
   };
-  EXPECT_THAT(gib(1) / gib(2), ::testing::AllOf(::testing::Gt(1.3), ::testing::Lt(3.0)));
+  double ratio = 0;
+  for (int i = 0; i < 5 && !(ratio > 1.3 && ratio < 3); ++i) {
+    ratio = gib(1) / gib(2);
+    std::filesystem::remove_all(folder_ / "1");
+    std::filesystem::remove_all(folder_ / "2");
+  }
+  EXPECT_THAT(ratio, ::testing::AllOf(::testing::Gt(1.3), ::testing::Lt(3.0)));
 }
 
 }  // namespace

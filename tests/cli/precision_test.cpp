@@ -76,9 +76,10 @@ TEST_F(PrecisionTest, DifferentLayoutsOfWeightsAreRefused) {
 
 TEST_F(PrecisionTest, IsRefusedIfOneRankLacksIt) {
   if (__builtin_cpu_supports("avx512bw") == 0) GTEST_SKIP() << "skipped: both ranks lack bf16";
-  const ProcessResult result = RunOnMixedCpus(TrainWords(train_dir_, {"--precision=bf16"}));
+  const ProcessResult result =
+      RunOnMixedCpus(TrainWords(train_dir_, {"--precision=bf16", "--collective_timeout=600"}));
   EXPECT_TRUE(FailsWith(result, 78, {"[rank 1] [precision] bf16: not supported by this CPU"}));
-  EXPECT_LT(result.seconds, 45) << "the job must not wait for the deadline of 60 s";
+  EXPECT_LT(result.seconds, 300) << "the job must not wait for the deadline";
 }
 
 }  // namespace

@@ -67,15 +67,25 @@ TEST_F(StopTest, ByAnotherRunInTheFolder) {
   EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-1.h5"));
 }
 
-// Whether both ranks have installed a handler for the signal.
+// Whether both ranks have installed a handler for the signal. A guardian looks like its rank at
+// first, so the numbers of the ranks are compared, too.
 bool RanksCatch(int signal, const std::string& train_dir) {
+  const auto proc = [](pid_t rank, const char* file) {
+    return ReadText("/proc/" + std::to_string(rank) + "/" + file);
+  };
   const std::vector<pid_t> ranks = ProcessesWith(train_dir);
-  return ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), [&](pid_t rank) {
-           const std::string status = ReadText("/proc/" + std::to_string(rank) + "/status");
-           const size_t at = status.find("SigCgt:");
-           return at != std::string::npos &&
-                  (std::stoull(status.substr(at + 7), nullptr, 16) >> (signal - 1) & 1) != 0;
-         });
+  const auto is_there = [&](const char* number) {
+    return std::ranges::any_of(
+        ranks, [&](pid_t rank) { return proc(rank, "environ").find(number) != std::string::npos; });
+  };
+  const bool all_catch = std::ranges::all_of(ranks, [&](pid_t rank) {
+    const std::string status = proc(rank, "status");
+    const size_t at = status.find("SigCgt:");
+    return at != std::string::npos &&
+           (std::stoull(status.substr(at + 7), nullptr, 16) >> (signal - 1) & 1) != 0;
+  });
+  return ranks.size() == 2 && all_catch && is_there("OMPI_COMM_WORLD_RANK=0") &&
+         is_there("OMPI_COMM_WORLD_RANK=1");
 }
 
 // The moments cover connecting, indexing the data, measuring, the first steps, evaluating and

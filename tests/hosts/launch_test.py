@@ -370,8 +370,9 @@ class LaunchTest(unittest.TestCase):
     def test_termination_before_the_chief_connects(self):
         cluster, _ = self.three_hosts()
         self.start(1, cluster, "worker", 0, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 8))
-        time.sleep(2)
-        self.hosts.signal(self.processes["worker0"], signal.SIGTERM)
+        worker = self.processes["worker0"]
+        wait_until(lambda: self.hosts.blocks(worker, signal.SIGTERM), LONG, self.logs)  # waits for it from then on
+        self.hosts.signal(worker, signal.SIGTERM)
         self.expect_ends(worker0=128 + signal.SIGTERM)
 
     # A key of another user, and a port that is in use.

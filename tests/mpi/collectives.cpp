@@ -74,7 +74,7 @@ void FreezeInsideMpi(FullCommunicator& c) {
       raise(SIGSTOP);
     }).detach();
   }
-  c.AllReduce(data, {.what = "gradients", .step = 1});
+  for (int step = 1;; ++step) c.AllReduce(data, {.what = "gradients", .step = step});
 }
 
 // Rank 1 freezes while it waits for rank 0, which arrives later.

@@ -62,7 +62,8 @@ int Run(collectives::FullCommunicator& c, std::string_view kind) {
 }
 
 int Main(std::string_view kind, int ranks_per_host) {
-  const auto c = collectives::MakeMpiCommunicator({.ranks_per_host = ranks_per_host});
+  const auto c =
+      collectives::MakeMpiCommunicator({.deadline_seconds = 600, .ranks_per_host = ranks_per_host});
   SetLogRank(c->rank(), c->size());
   try {
     return Run(*c, kind);

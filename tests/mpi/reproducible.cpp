@@ -53,7 +53,8 @@ std::vector<double> Train(collectives::FullCommunicator& c, const Case& test) {
 }
 
 int Main(int ranks_per_host) {
-  const auto c = collectives::MakeMpiCommunicator({.ranks_per_host = ranks_per_host});
+  const auto c =
+      collectives::MakeMpiCommunicator({.deadline_seconds = 600, .ranks_per_host = ranks_per_host});
   int different = 0;
   for (const Case& test : kCases) {
     const std::vector<double> together = Train(*c, test);

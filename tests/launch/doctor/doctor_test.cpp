@@ -206,7 +206,7 @@ const nlohmann::json* FindFinding(const nlohmann::json& machine, const std::stri
 TEST(DoctorCommand, PrintsJson) {
   const TemporaryFolder folder;
   const ProcessResult result =
-      RunProcess({CAROLE_BINARY, "doctor", "--json", "--train_dir=" + folder / "run"}, 30);
+      RunProcess({CAROLE_BINARY, "doctor", "--json", "--train_dir=" + folder / "run"}, 300);
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(result.exit_code, json.at("ok").get<bool>() ? 0 : 1);
   const auto& machine = json.at("machines").at(0);
@@ -224,7 +224,7 @@ TEST(DoctorCommand, ReportsABindingToOneCore) {
   int first = 0;
   while (!CPU_ISSET(first, &all)) ++first;
   const ProcessResult result =
-      RunProcess({"taskset", "--cpu-list", std::to_string(first), CAROLE_BINARY, "doctor"}, 30);
+      RunProcess({"taskset", "--cpu-list", std::to_string(first), CAROLE_BINARY, "doctor"}, 300);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("problem  cores          1 of "));
   EXPECT_THAT(result.out, HasSubstr("fix: start with mpirun --bind-to none"));
@@ -248,7 +248,7 @@ TEST(DoctorCommand, ExitsWith1OnAProblem) {
 TEST(DoctorCommand, ReportsProcessesThatAreNotConnected) {
   const char* tf_config = R"(TF_CONFIG={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},)"
                           R"( "task": {"type": "worker", "index": 0}})";
-  const ProcessResult result = RunProcess({"env", tf_config, CAROLE_BINARY, "doctor"}, 30);
+  const ProcessResult result = RunProcess({"env", tf_config, CAROLE_BINARY, "doctor"}, 300);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("its processes are not connected"));
 }

@@ -58,7 +58,13 @@ struct EmulatedGroup {
       waiting = 0;
       ++rounds;
     }
-    while (rounds == round && !is_aborted) std::this_thread::yield();
+    for (int checks = 0; rounds == round && !is_aborted; ++checks) {
+      if (checks < 100) {
+        std::this_thread::yield();
+      } else {  // other ranks may need this core
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
     return !is_aborted;
   }
 };
