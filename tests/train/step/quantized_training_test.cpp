@@ -162,15 +162,15 @@ TEST(QuantizedTraining, RangesAreEqualOnAllRanks) {
   };
   const auto backend = MakeReferenceBackend(1);
   for (const bool sync_batch_norm : {false, true}) {
-    for (const auto& [net, range, size] :
+    for (const Case& test :
          {Case{"lenet", "LeNet/conv1/act_quant/max", 28},
           Case{"mobilenet_v1_025", "MobilenetV1/MobilenetV1/Conv2d_0/act_quant/max", 32}}) {
-      SCOPED_TRACE(fmt::format("{}, SyncBN {}", net, sync_batch_norm));
+      SCOPED_TRACE(fmt::format("{}, SyncBN {}", test.net, sync_batch_norm));
       std::vector<double> maxima(2);
       RunRanks(2, [&](FullCommunicator& c) {
-        const nets::NetEntry& entry = nets::FindNet(net);
+        const nets::NetEntry& entry = nets::FindNet(test.net);
         nets::Model model = nets::BuildModel(entry, {.batch_size = 2,
-                                                     .image_size = size,
+                                                     .image_size = test.size,
                                                      .num_classes = 10,
                                                      .training = true,
                                                      .dropout = false,
@@ -182,12 +182,12 @@ TEST(QuantizedTraining, RangesAreEqualOnAllRanks) {
                         .audit_every_n_steps = 1});
         step.store().Initialize(1);
         const auto images = golden::FormulaInput("input/" + std::to_string(c.rank()),
-                                                 2 * size * size * entry.channels);
+                                                 2 * test.size * test.size * entry.channels);
         const std::vector<int32_t> labels{1, 2};
         for (int64_t s = 0; s < 3; ++s)
           step.Run({.images = images, .labels = labels, .valid = 2, .global_valid = 4},
                    {.step = s, .learning_rate = 0.01});
-        maxima[static_cast<size_t>(c.rank())] = ScalarOf(step, range);
+        maxima[static_cast<size_t>(c.rank())] = ScalarOf(step, test.range);
       });
       EXPECT_GT(maxima[0], 0);
       EXPECT_EQ(maxima[0], maxima[1]);
