@@ -135,6 +135,8 @@ std::unique_ptr<WeightsSource> OpenWeights(const std::string& path) {
   }
   if (const std::string unnamed = DescribeUnnamedCheckpoint(path); !unnamed.empty())
     throw DataError("[io.weights] " + unnamed);
+  if (path.empty())
+    throw UsageError("[io.weights] " + Option("checkpoint_path") + ": empty; name a checkpoint");
   const auto file = FirstHdf5(path);
   throw DataError(
       fmt::format("[io.weights] {}: no checkpoint found; give the path of a file{}, or of a folder "

@@ -16,6 +16,7 @@
 #include "nets/nets.h"
 #include "src/commands/cli/command_line.h"
 #include "src/commands/cli/commands.h"
+#include "src/commands/export_target.h"
 #include "src/commands/flags/flags.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/core/error.h"
@@ -211,6 +212,7 @@ io::Checkpoint CollectNet(const io::WeightsSource& file, const FittedNet& net) {
   checkpoint.attributes = {
       {train::kNet, std::string(net.entry->name)},
       {train::kImageSize, std::to_string(images[2])},
+      {train::kChannels, std::to_string(model.graph->variables().front().tf_shape[2])},
       {train::kNumClasses, std::to_string(model.graph->shape(model.logits)[1])},
       {"converted_from", file.path()}};
   checkpoint.keras =
@@ -297,6 +299,9 @@ void FillMissingFlags(const train::RunMetadata& metadata, ConvertFlags& flags) {
 // and the settings with which Keras continues their training.
 io::Checkpoint Load(ConvertFlags flags) {
   const std::unique_ptr<io::WeightsSource> file = io::OpenWeights(flags.source);
+  const std::string written =
+      flags.target.ends_with(kHdf5) ? flags.target : flags.target + ".index";
+  ProtectCheckpoint("[checkpoint] " + flags.target, file->path(), written);
   const io::Checkpoint* own = file->carole_checkpoint();
   if (!file->step())
     LogWarning("checkpoint", "{}: stores no global_step; the new file gets step 0", file->path());
@@ -357,6 +362,7 @@ int CheckpointConvert(const Arguments& arguments) {
            HelpLevel::kBasic);
   if (!line.Parse(arguments)) return 0;
   RequireFileName(flags.target);
+  RejectSpecialFile("checkpoint", flags.target);
   if (flags.tf2_names && flags.target.ends_with(kHdf5)) {
     throw UsageError(
         fmt::format("[flags] --tf2_names: got {}, want the prefix of TensorFlow's files; Keras "

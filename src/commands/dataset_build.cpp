@@ -46,6 +46,9 @@ void PrintSummary(const io::BuildOptions& options, const std::vector<io::BuiltSp
   constexpr size_t kMaxRows = 20;
   const std::vector<std::string> names = io::ClassNames(*options.dataset, options.output_dir);
   std::set<int64_t> labels;
+  if (options.dataset->num_classes == 0) {  // each name is a class, also one without images
+    for (size_t i = 0; i < names.size(); ++i) labels.insert(static_cast<int64_t>(i));
+  }
   for (const io::BuiltSplit& split : splits) {
     for (const auto& [label, count] : split.class_counts) labels.insert(label);
   }
@@ -144,6 +147,8 @@ struct BuildFlags {
           "--dataset_name=folder",
           BuildableNames()));
     options.dataset = &io::FindDataset(name);
+    if (dataset_dir.empty())
+      throw UsageError("[flags] --dataset_dir: empty; name the folder of the TFRecords");
     if (raw_dir.empty() && name != "synthetic")
       throw UsageError("[flags] --raw_dir: missing; name the folder of the raw files");
     std::error_code error;

@@ -167,17 +167,19 @@ void RequireUsableOutput(const std::string& format, const std::string& output) {
   format == kSavedModelFormat ? RequireSavedModelFolder(output) : RequireFile(format, output);
 }
 
-void ProtectCheckpoint(const std::string& checkpoint, const std::string& format,
-                       const std::string& output) {
-  const fs::path written =
-      format == kSavedModelFormat ? fs::path(output) / kSavedModelFile : fs::path(output);
+std::string WrittenFile(const std::string& format, const std::string& output) {
+  return format == kSavedModelFormat ? fs::path(output) / kSavedModelFile : fs::path(output);
+}
+
+void ProtectCheckpoint(const std::string& target, const std::string& checkpoint,
+                       const std::string& written) {
   for (const fs::path& file : FilesOf(checkpoint)) {
     std::error_code ignored;  // a file that does not exist is no other file
     if (!fs::equivalent(written, file, ignored)) continue;
-    throw UsageError(fmt::format(
-        "[export] --output: {}: would replace {}, a file of the checkpoint that is exported: want "
-        "another file; choose another name or folder",
-        output, file.string()));
+    throw UsageError(
+        fmt::format("{}: would replace {}, a file of the checkpoint that is read: want another "
+                    "file; choose another name or folder",
+                    target, file.string()));
   }
 }
 

@@ -25,9 +25,13 @@ bool IsTextGraph(const std::string& output);
 // DiskError if the folder cannot be read.
 void RequireUsableOutput(const std::string& format, const std::string& output);
 
-// Throws UsageError if writing `output` would replace a file of the checkpoint that is read, also
-// if the two have different paths. `checkpoint`: WeightsSource::path().
-void ProtectCheckpoint(const std::string& checkpoint, const std::string& format,
-                       const std::string& output);
+// Returns the path of the file that is written: in the folder `output` for a SavedModel.
+std::string WrittenFile(const std::string& format, const std::string& output);
+
+// Throws UsageError if writing the file `written` would replace a file of the checkpoint that is
+// read, also if the two have different paths. `target`: how the error names the target.
+// `checkpoint`: WeightsSource::path().
+void ProtectCheckpoint(const std::string& target, const std::string& checkpoint,
+                       const std::string& written);
 
 }  // namespace carole::commands

@@ -15,6 +15,7 @@
 
 #include "src/commands/cli/flag.h"
 #include "src/core/error.h"
+#include "src/core/text/byte_order_mark.h"
 
 namespace carole::commands {
 namespace {
@@ -166,7 +167,7 @@ std::vector<ConfigEntry> ReadConfigFile(const std::string& path) {
     throw UsageError(
         fmt::format("[flags] --config: {}: cannot be read: {}", path, std::strerror(errno)));
   const std::string text(std::istreambuf_iterator<char>(file), {});
-  return TomlReader(path, text).Read();
+  return TomlReader(path, WithoutByteOrderMark(text)).Read();
 }
 
 }  // namespace carole::commands

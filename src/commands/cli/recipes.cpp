@@ -382,8 +382,8 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
   const std::string required(chosen.required);
   if (defaults == &Recipe::train && !required.empty() && line.HasFlag(required) &&
       !line.IsGiven(required)) {
-    throw UsageError(
-        fmt::format("[flags] --{}: missing; {} has no default for it", required, chosen.program));
+    throw UsageError(fmt::format("[flags] --{}: missing; --recipe={} has no default for it",
+                                 required, chosen.name));
   }
   apply(recipe);
   return true;

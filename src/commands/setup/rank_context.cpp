@@ -401,8 +401,8 @@ int LogFailure(const std::exception_ptr& error) {
         e.code() == std::errc::resource_unavailable_try_again && e.what() == e.code().message();
     code = is_thread ? ExitCode::kConfiguration : ExitCode::kDisk;
     LogError("", "[system] {}{}",
-             is_thread ? "no more threads can be started; raise ulimit -u or the control group's "
-                         "pids.max, or use fewer --threads: "
+             is_thread ? "no more threads can be started; raise ulimit -u, ulimit -v or the "
+                         "control group's pids.max, or use fewer --threads: "
                        : "",
              e.what());
   } catch (const std::exception& e) {

@@ -177,16 +177,37 @@ int WriteAt(int file, std::string_view bytes, int64_t offset) {
   return 0;
 }
 
+namespace {
+
+// Whether a path leads to an open file of a process, as /dev/stdout does. A rename would replace
+// the link.
+bool LeadsToOpenFile(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMaxLinks = 40;  // as in Linux
+  std::error_code error;
+  fs::path at = fs::absolute(path, error);
+  for (int links = 0; links < kMaxLinks; ++links) {
+    at = fs::weakly_canonical(at.parent_path(), error) / at.filename();
+    if (at.string().starts_with("/proc/") && at.string().find("/fd/") != std::string::npos)
+      return true;
+    if (!fs::is_symlink(at, error)) return false;
+    at = at.parent_path() / fs::read_symlink(at, error);
+  }
+  return false;
+}
+
+}  // namespace
+
 void RejectSpecialFile(std::string_view tag, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
   if (type != fs::file_type::character && type != fs::file_type::block &&
-      type != fs::file_type::fifo && type != fs::file_type::socket)
+      type != fs::file_type::fifo && type != fs::file_type::socket && !LeadsToOpenFile(path))
     return;
   throw UsageError(
-      fmt::format("[{}] {}: not a regular file: got a device or a pipe, want a file that may be "
-                  "replaced; choose another path",
+      fmt::format("[{}] {}: not a regular file: got a device, a pipe or an open file, want a file "
+                  "that may be replaced; choose another path",
                   tag, path));
 }
 

@@ -33,13 +33,17 @@ void RequireMemory(const Backend& backend, const Graph& graph, size_t activation
   if (!free || state + wanted <= *free) return;
   const size_t left = *free > state ? *free - state : 0;
   const size_t fitting = static_cast<size_t>(images[0]) * left / wanted;
+  std::string remedy = "use smaller images or another net";
+  if (left > next_batch) {
+    remedy = fmt::format(
+        "use {}{} (recomputes activations)",
+        fitting > 0 ? Option("batch_size", std::to_string(fitting)) + " or less, or " : "",
+        Option("activation_memory", fmt::format("{:.2f}", GiB(left - next_batch))));
+  }
   const std::string advice = fmt::format(
       "got {:.2f} GiB free, want {:.2f} for activations and {:.2f} for weights, gradients and "
-      "slots; use {}{} (recomputes activations)",
-      GiB(*free), GiB(wanted), GiB(state),
-      fitting > 0 ? Option("batch_size", std::to_string(fitting)) + " or less, or " : "",
-      Option("activation_memory",
-             fmt::format("{:.2f}", GiB(left > next_batch ? left - next_batch : 0))));
+      "slots; {}",
+      GiB(*free), GiB(wanted), GiB(state), remedy);
   if (backend.has_own_memory()) {
     throw ConfigError(
         fmt::format("[memory] a step does not fit into the {} device: {}", backend.name(), advice));
