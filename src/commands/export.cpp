@@ -44,7 +44,7 @@ struct ExportFlags : CheckpointNet {
   std::string recipe = "train_image_classifier";
   std::string format{kAutoFormat};  // ResolveFormat() replaces it
   std::string output;
-  bool has_checkpoint = false;  // whether one was given
+  bool has_checkpoint = false, has_dataset_name = false;  // whether they were given
   bool with_preprocessing = false;
   bool moving_averages = false;
   bool quantize = false;
@@ -140,6 +140,7 @@ void CheckCombination(const CommandLine& line, const ExportFlags& flags) {
     throw UsageError(fmt::format("[export] --{}: does not fit --format={}: want {}; leave it out",
                                  flag, flags.format, JoinTexts(formats, " or ")));
   };
+  only_for("batch_size", {"graphdef"});
   only_for("opset", {"onnx"});
   only_for("layout", {"onnx"});
   only_for("external_data", {"onnx"});
@@ -298,16 +299,29 @@ void ReportRanges(const io::WeightsSource& file) {
     LogInfo("export", "{}: has ranges of quantization, which only --quantize exports", file.path());
 }
 
+void ReportAverages(const io::WeightsSource& file) {
+  const auto is_average = [](const std::string& name) {
+    return name.ends_with(train::kMovingAverageSuffix);
+  };
+  if (std::ranges::any_of(file.names(), is_average))
+    LogInfo("export", "{}: has moving averages, which only --moving_averages exports", file.path());
+}
+
 int Run(ExportFlags& flags) {
   std::unique_ptr<io::WeightsSource> weights;
   train::RunMetadata metadata;
   if (NeedsWeights(flags) || flags.has_checkpoint) {
     weights = io::OpenWeights(flags.checkpoint.path);
-    ProtectCheckpoint(weights->path(), flags.format, flags.output);
+    ProtectCheckpoint("[export] --output: " + flags.output, weights->path(),
+                      WrittenFile(flags.format, flags.output));
     metadata = ReadRunMetadata(*weights);
   }
   if (!NeedsWeights(flags)) weights.reset();
   if (weights && !flags.quantize) ReportRanges(*weights);
+  if (weights && !flags.moving_averages) ReportAverages(*weights);
+  // The default of a recipe, such as imagenet, does not change the classes of a checkpoint.
+  if (!flags.has_dataset_name && metadata.contains(train::kNumClasses))
+    flags.data.dataset_name.clear();
   FillFromCheckpoint("export", metadata, flags);
   const nets::NetEntry& entry = nets::FindNet(flags.net.model_name);
   FillSizes(entry, flags);
@@ -357,6 +371,7 @@ int Export(const Arguments& arguments) {
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::exporting)) return 0;
   ResolveCheckpoint(line, flags.checkpoint);
   flags.has_checkpoint = line.IsGiven("checkpoint_path") || line.IsGiven("train_dir");
+  flags.has_dataset_name = line.IsGiven("dataset_name");
   line.LogIgnored();
   flags.moving_averages |= flags.checkpoint.moving_average_decay != 0;
   RequireOutput(flags);

@@ -151,9 +151,14 @@ void LogResult(const TrainConfig& config, const train::RunMetadata& run,
   const std::string checkpoint = best_is_better ? train_dir + "/best" : train_dir;
   // This line proves that a run is done (LIMITS.md): it follows the last save, and no other command
   // logs it.
-  LogInfo("train", "next: carole eval --dataset_dir={} --checkpoint_path={}",
-          QuoteForShell(config.data.pipeline.dataset_dir), QuoteForShell(checkpoint));
-  LogInfo("train", "next: carole predict --checkpoint_path={} IMAGE", QuoteForShell(checkpoint));
+  // The accuracy is that of the moving averages.
+  const double decay = config.step.moving_average_decay;
+  const std::string averages =
+      decay != 0 ? fmt::format(" --moving_average_decay={}", decay) : std::string();
+  LogInfo("train", "next: carole eval --dataset_dir={} --checkpoint_path={}{}",
+          QuoteForShell(config.data.pipeline.dataset_dir), QuoteForShell(checkpoint), averages);
+  LogInfo("train", "next: carole predict --checkpoint_path={}{} IMAGE", QuoteForShell(checkpoint),
+          averages);
 }
 
 // Checks that all ranks have equal threads and processors, on which the bits of --reproducible
@@ -301,8 +306,11 @@ OwnedUnlessFailing<Evaluation> MakeEvaluation(const TrainConfig& config, const N
                                               const RankContext& context, train::TrainStep& step) {
   const std::string& trained = config.data.pipeline.split;
   if (context.is_chief() && EvaluationSplit(config) == trained) {
-    LogWarning("eval", "{} has no other split than {}: evaluating the images that are trained on",
-               config.data.pipeline.dataset_dir, trained);
+    LogWarning("eval", "{}: evaluating the images that are trained on ({})",
+               config.evaluation.split.empty()
+                   ? config.data.pipeline.dataset_dir + ": has no other split"
+                   : Option("eval_split_name", trained),
+               trained);
   }
   const DataConfig data = EvaluationData(config);
   RequireEvaluationShards(data, input, context);

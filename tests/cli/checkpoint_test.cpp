@@ -51,8 +51,11 @@ TEST_F(CheckpointCliTest, ConvertsToTensorFlowAndBackWithSlotsAndStep) {
 
 TEST_F(CheckpointCliTest, MovingAveragesBecomeTheWeights) {
   const std::string averaged = folder_ / "averaged.h5", plain = folder_ / "plain";
-  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=3", "--learning_rate=0.1",
-                                   "--moving_average_decay=0.9"}));
+  const ProcessResult run =
+      RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=3", "--learning_rate=0.1",
+                                       "--moving_average_decay=0.9"}));
+  EXPECT_THAT(run.err, HasSubstr("carole predict --checkpoint_path=" + train_dir_ +
+                                 " --moving_average_decay=0.9 IMAGE"));
   const ProcessResult first = Convert(train_dir_, averaged, {"--moving_averages"});
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("8 of 8 variables were replaced by their moving averages"));

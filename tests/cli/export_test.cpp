@@ -1,5 +1,7 @@
 // carole export as users run it: which format a name means, and which files are not replaced.
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "tests/cli/cli.h"
 #include "tests/support/temporary_folder.h"
@@ -111,6 +113,47 @@ TEST_F(ExportTest, DoesNotReplaceTheCheckpointThatItReads) {
                                 "--format=saved_model", "--output=" + folder_ / "served"}),
                         64, {"would replace", "saved_model.pb"}));
   EXPECT_EQ(ReadText(folder_ / "served/saved_model.pb"), "graph");
+}
+
+// A rename would replace /dev/stdout, or the link to it, for all programs.
+TEST_F(ExportTest, RefusesLinksToOpenFiles) {
+  const std::string link = folder_ / "link";
+  std::filesystem::create_symlink("/proc/self/fd/1", link);
+  for (const Words& program :
+       {ExportWords(link), Words{"checkpoint", "convert", train_dir_, link}}) {
+    Words words{"sh", "-c", "exec \"$@\" > " + (folder_ / "output"), "sh"};
+    std::ranges::copy(CaroleWords(program), std::back_inserter(words));
+    EXPECT_TRUE(FailsWith(RunProcess(words), 64, {link, "not a regular file"}));
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+  }
+}
+
+TEST_F(ExportTest, ConvertDoesNotReplaceTheCheckpointThatItReads) {
+  const std::string own = train_dir_ + "/model.ckpt-2.h5", prefix = folder_ / "tf/model.ckpt-2";
+  const std::string before = ReadText(own);
+  EXPECT_TRUE(
+      FailsWith(Carole({"checkpoint", "convert", train_dir_, own}), 64, {own, "would replace"}));
+  EXPECT_EQ(ReadText(own), before);
+  RunToEnd({"checkpoint", "convert", train_dir_, prefix});
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder_ / "tf", prefix}), 64,
+                        {prefix, "would replace"}));
+}
+
+TEST_F(ExportTest, BatchSizeIsThatOfAGraph) {
+  RunToEnd(ExportWords(folder_ / "net.pb", {"--batch_size=4"}));
+  EXPECT_TRUE(FailsWith(Carole(ExportWords(folder_ / "net.onnx", {"--batch_size=4"})), 64,
+                        {"--batch_size", "want graphdef"}));
+}
+
+// The default of the recipe is imagenet.
+TEST_F(ExportTest, ARecipeKeepsTheClassesOfTheCheckpoint) {
+  Words words = SlimWords(folder_ / "net.pb");
+  words[2] = "--model_name=lenet";
+  for (const std::string& word : {"--checkpoint_path=" + train_dir_, std::string("--freeze")})
+    words.push_back(word);
+  EXPECT_THAT(RunToEnd(words).out, HasSubstr("lenet, 10 classes"));
+  words.push_back("--dataset_name=flowers");
+  EXPECT_TRUE(FailsWith(Carole(words), 65, {"got 5 classes in the data, want 10"}));
 }
 
 TEST_F(ExportTest, ASavedModelNeedsAFolderOfItsOwn) {

@@ -5,8 +5,32 @@
 #include "io/datasets/datasets.h"
 #include "src/commands/setup/evaluation.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::commands {
+namespace {
+
+// Takes the number of classes from the data that the user named, unless it is known. Throws
+// DataError if the checkpoint was trained with another number of them.
+void UseClassesOfData(std::string_view tag, const train::RunMetadata& attributes,
+                      CheckpointNet& flags) {
+  const io::PipelineOptions& pipeline = flags.data.pipeline;
+  const io::DatasetEntry& dataset = io::FindDataset(flags.data.dataset_name);
+  if (dataset.num_classes == 0 && pipeline.dataset_dir.empty()) return;
+  const int64_t classes =
+      io::NumClasses(dataset, pipeline.dataset_dir) - int64_t{pipeline.labels_offset};
+  int64_t& wanted = flags.net.model.num_classes;
+  if (wanted == 0 && !pipeline.dataset_dir.empty()) wanted = classes;
+  int64_t trained = 0;
+  train::FillFromMetadata(attributes, train::kNumClasses, trained);
+  if (trained == 0 || trained == classes) return;
+  throw DataError(fmt::format(
+      "[{}] {}: was trained on other classes: got {} classes in the data, want {}; "
+      "leave {} and {} out",
+      tag, flags.checkpoint.path, classes, trained, Option("dataset_name"), Option("dataset_dir")));
+}
+
+}  // namespace
 
 void FillFromCheckpoint(std::string_view tag, const train::RunMetadata& attributes,
                         CheckpointNet& flags) {
@@ -24,6 +48,13 @@ void FillFromCheckpoint(std::string_view tag, const train::RunMetadata& attribut
         "[{}] --labels_offset: got {}, want {}, with which {} was trained; leave the flag out", tag,
         offset, attributes.at(train::kLabelsOffset), flags.checkpoint.path));
   }
+  const bool names_data = !data.dataset_name.empty() || !pipeline.dataset_dir.empty();
+  const train::RunMetadata pixels{{train::kPreprocessing, data.preprocessing_name}};
+  if (!data.preprocessing_name.empty() &&
+      train::MetadataDiffers(attributes, pixels, train::kPreprocessing))
+    LogWarning(tag, "--preprocessing_name: {} was trained with {}, this command uses {}",
+               flags.checkpoint.path, attributes.at(train::kPreprocessing),
+               data.preprocessing_name);
   train::FillFromMetadata(attributes, train::kNet, flags.net.model_name);
   train::FillFromMetadata(attributes, train::kDataset, data.dataset_name);
   train::FillFromMetadata(attributes, train::kPreprocessing, data.preprocessing_name);
@@ -37,10 +68,7 @@ void FillFromCheckpoint(std::string_view tag, const train::RunMetadata& attribut
   train::FillFromMetadata(attributes, train::kLabelsOffset, pipeline.labels_offset);
   // Files of other programs do not say their classes, but labels.txt does.
   if (data.dataset_name.empty() && !pipeline.dataset_dir.empty()) data.dataset_name = "folder";
-  if (model.num_classes == 0 && !pipeline.dataset_dir.empty()) {
-    model.num_classes = io::NumClasses(io::FindDataset(data.dataset_name), pipeline.dataset_dir) -
-                        pipeline.labels_offset;
-  }
+  if (names_data) UseClassesOfData(tag, attributes, flags);
   if (flags.net.model_name.empty()) {
     throw UsageError(
         fmt::format("[{}] {}: does not say which net it holds; name it with --model_name", tag,

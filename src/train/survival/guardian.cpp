@@ -182,7 +182,8 @@ class Saver {
     const Claim mine = MakeClaim(is_void, signal);
     const FileDescriptor lock = folder_.KeepNextRunOut();
     if (folder_.IsVisible() && Join(mine)) return;
-    SaveInWorkDir(mine);
+    // A run that ends well removes the folder. mpirun may then end this rank before it says so.
+    if (!IsKnownToBeSaved(mine.step)) SaveInWorkDir(mine);
   }
 
  private:
@@ -242,6 +243,15 @@ class Saver {
     if (mine.kind == Claim::Kind::kWhole && !(is_written && HasRoom()))
       SayWhereItGoes(mine.step, "if no other rank saves it, ");
     return is_written;
+  }
+
+  // Returns IsSaved(), or false if train_dir cannot be read here.
+  bool IsKnownToBeSaved(int64_t step) const {
+    try {
+      return IsSaved(step);
+    } catch (const DiskError&) {
+      return false;
+    }
   }
 
   // Whether the disk of train_dir has room for the state. True if that is not known.
