@@ -164,7 +164,7 @@ TEST(Doctor, JudgesTheMemoryThatNcclNeeds) {
   EXPECT_EQ(StatusOf(JudgeGpuMemory(-1, -1, 2)), FindingStatus::kProblem);
   const Finding locked = JudgeGpuMemory(kEnough, 8 * kMegabyte, 2);
   EXPECT_EQ(StatusOf(locked), FindingStatus::kWarning);
-  EXPECT_EQ(locked.text, "for NCCL: 2.0 GB free in /dev/shm, locked memory 8 MB");
+  EXPECT_EQ(locked.text, "2.0 GB free in /dev/shm, locked memory 8 MB");
   EXPECT_THAT(locked.fix, HasSubstr("--ulimit memlock=-1"));
 }
 
