@@ -98,7 +98,7 @@ void CommitTogether(std::span<const std::unique_ptr<Sink>> files);
 
 // Returns a sink that writes a file. It writes to a hidden temporary file in the same folder.
 // Commit() renames it to `path` (CommitFile() in disk.h). Throws DiskError if the temporary file
-// cannot be created, UsageError if `path` is a device or a pipe.
+// cannot be created, UsageError as RejectSpecialFile() does.
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path);
 
 // A sink that appends to `out`, which must outlive it.

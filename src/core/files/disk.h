@@ -49,8 +49,8 @@ int WriteAt(int file, std::string_view bytes, int64_t offset);
 // DiskError.
 void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes);
 
-// Throws UsageError if `path` is a device, a pipe or a socket. Writers call this first, because
-// their new file would replace it.
+// Throws UsageError if `path` is a device, a pipe, a socket or a link to an open file, as
+// /dev/stdout is. Writers call this first, because their new file would replace it.
 void RejectSpecialFile(std::string_view tag, const std::string& path);
 
 // Writes the content of an open file to the disk (fsync). `path` is for errors. Throws DiskError.

@@ -56,8 +56,9 @@ TEST(Bytes, RefusesToReplaceAPipe) {
   const TemporaryFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(TextOf<UsageError>([&] { CreateFile(pipe); }),
-              testing::HasSubstr("/pipe: not a regular file: got a device or a pipe, want a file"));
+  EXPECT_THAT(
+      TextOf<UsageError>([&] { CreateFile(pipe); }),
+      testing::HasSubstr("/pipe: not a regular file: got a device, a pipe or an open file, want"));
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
