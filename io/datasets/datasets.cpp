@@ -352,31 +352,17 @@ std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view s
   return shards;
 }
 
-namespace {
-
-// Throws DataError if labels.txt lists the classes of another data set than this one, whose number
-// of classes is fixed. Files of ImageNet may list a class for the background or not.
-void RequireOwnLabels(const DatasetEntry& dataset, const fs::path& dataset_dir) {
+int NumLabels(const fs::path& dataset_dir) {
   const fs::path labels = FindLabels(dataset_dir);
   std::error_code error;
-  if (dataset_dir.empty() || !fs::exists(labels, error)) return;
-  int64_t listed = 0;
-  ReadLabels(labels,
-             [&](int index, std::string_view) { listed = std::max(listed, int64_t{index} + 1); });
-  if (listed == 0 || std::abs(listed - dataset.num_classes) <= 1) return;
-  throw DataError(fmt::format(
-      "[io.datasets] {}: lists the classes of another data set: got {}, want {} ({}); choose {}",
-      labels.string(), listed, dataset.num_classes, dataset.name,
-      Option("dataset_name", "folder")));
+  int listed = 0;
+  if (fs::exists(labels, error))
+    ReadLabels(labels, [&](int index, std::string_view) { listed = std::max(listed, index + 1); });
+  return listed;
 }
 
-}  // namespace
-
 int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
-  if (dataset.num_classes > 0) {
-    RequireOwnLabels(dataset, dataset_dir);
-    return dataset.num_classes;
-  }
+  if (dataset.num_classes > 0) return dataset.num_classes;
   constexpr int kMaxClasses = 1'000'000;
   const fs::path labels = FindLabels(dataset_dir);
   std::error_code error;

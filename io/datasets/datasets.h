@@ -208,6 +208,10 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
 // dataset_dir's labels.txt. Throws DataError if that file is needed and is missing or malformed.
 int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset_dir);
 
+// Returns one more than the highest index in dataset_dir's labels.txt; 0 if there is no such file.
+// Throws DataError if it is malformed.
+int NumLabels(const std::filesystem::path& dataset_dir);
+
 // Returns the names of the classes 0 to num_classes - 1. A name comes from dataset_dir's
 // labels.txt, or else from kDatasets (for ImageNet from the synsets), or else is the class's
 // number. Throws DataError if a line of labels.txt is not INDEX:NAME.

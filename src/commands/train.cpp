@@ -331,6 +331,20 @@ void AdviseTf32(const TrainConfig& config, const RankContext& context) {
           "capability 8.0 or newer)");
 }
 
+// TF-Slim's default is imagenet, also for data of another form. labels.txt may name some of its
+// classes only, so this is no error.
+void WarnOfOtherLabels(const DataConfig& data, const io::DatasetEntry& dataset) {
+  const int listed = io::NumLabels(data.pipeline.dataset_dir);
+  // Lists of ImageNet may leave out the class of the background.
+  if (dataset.num_classes == 0 || listed == 0 || std::abs(listed - dataset.num_classes) <= 1)
+    return;
+  LogWarning("run",
+             "labels.txt in {} lists {} classes, but {} has {}, and so has the net; for a data set "
+             "of your own choose {}",
+             data.pipeline.dataset_dir, listed, dataset.name, dataset.num_classes,
+             Option("dataset_name", "folder"));
+}
+
 int Run(TrainConfig& config, const NetInput& input, RankContext& context,
         train::Guardian* guardian) {
   config.data = PrepareRecords(config.data, input, context);
@@ -342,6 +356,7 @@ int Run(TrainConfig& config, const NetInput& input, RankContext& context,
       DescribePlan(config, plan, input, context, rate, parameters);
   LogPlan(settings);
   if (context.is_chief()) WarnOfFastDecay(config, plan, rate);
+  if (context.is_chief()) WarnOfOtherLabels(config.data, *input.dataset);
   AdviseTf32(config, context);
   train::SaveClock save_clock;
   train::TimeLimitOptions time_limit = config.time_limit;

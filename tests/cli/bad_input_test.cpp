@@ -175,16 +175,6 @@ TEST_F(BadInputTest, RefusesRemotePaths) {
                         {"--log_dir", "got gs://bucket/run", "mount"}));
 }
 
-// The data set is imagenet if none is named, as in TF-Slim.
-TEST_F(BadInputTest, NamesLabelsOfAnotherDataSet) {
-  std::filesystem::create_directory(folder_ / "own");
-  WriteText(folder_ / "own/labels.txt", "0:cat\n1:dog\n2:owl\n");
-  EXPECT_TRUE(FailsWith(
-      Carole({"train", "--dataset_dir=" + folder_ / "own", "--train_dir=" + train_dir_}), 65,
-      {"labels.txt: lists the classes of another data set: got 3, want 1001 (imagenet)",
-       "--dataset_name=folder"}));
-}
-
 TEST_F(BadInputTest, RefusesEmptyFolders) {
   EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=synthetic", "--dataset_dir="}),
                         64, {"--dataset_dir: empty"}));

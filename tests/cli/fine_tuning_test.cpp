@@ -266,6 +266,11 @@ TEST_F(FineTuningTest, PredictsWithTheClassNamesOfTraining) {
   for (const char* name : {"odd one", "even"}) WriteDigitImages(photos + "/" + name, 10);
   RunToEnd(
       {"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir", data});
+  // The data set is imagenet if none is named, as in TF-Slim.
+  EXPECT_THAT(RunToEnd({"train", "--dataset_dir=" + data, "--train_dir=" + folder_ / "other",
+                        "--model_name=lenet", "--max_number_of_steps=1", "--batch_size=4"})
+                  .err,
+              HasSubstr("lists 2 classes, but imagenet has 1001, and so has the net"));
   // Two epochs of 18 images are less than a step of 64.
   const Words train = TrainWords(
       train_dir_, {"--dataset_name=folder", "--dataset_dir=" + data, "--max_number_of_steps=1",

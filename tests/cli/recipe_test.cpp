@@ -468,7 +468,7 @@ TEST_F(RecipeTest, OwnImagesFitTheLengthOfTheRun) {
 
 TEST_F(RecipeTest, ImagenetMainRequiresAnOutputFolder) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
-                        {"--output_dir: missing", "UAI's ResNet on ImageNet has no default"}));
+                        {"--output_dir: missing", "--recipe=imagenet_main has no default"}));
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ void UseClassesOfData(std::string_view tag, const train::RunMetadata& attributes
       io::NumClasses(dataset, pipeline.dataset_dir) - int64_t{pipeline.labels_offset};
   int64_t& wanted = flags.net.model.num_classes;
   if (wanted == 0 && !pipeline.dataset_dir.empty()) wanted = classes;
+  if (!attributes.contains(train::kClassNames)) return;  // a file of another program
   int64_t trained = 0;
   train::FillFromMetadata(attributes, train::kNumClasses, trained);
   if (trained == 0 || trained == classes) return;
