@@ -155,8 +155,9 @@ void LogResult(const TrainConfig& config, const train::RunMetadata& run,
   const double decay = config.step.moving_average_decay;
   const std::string averages =
       decay != 0 ? fmt::format(" --moving_average_decay={}", decay) : std::string();
-  LogInfo("train", "next: carole eval --dataset_dir={} --checkpoint_path={}{}",
-          QuoteForShell(config.data.pipeline.dataset_dir), QuoteForShell(checkpoint), averages);
+  LogInfo("train", "next: carole eval --dataset_dir={} --checkpoint_path={}{}{}",
+          QuoteForShell(config.data.pipeline.dataset_dir), QuoteForShell(checkpoint), averages,
+          config.net.model.quantization ? " --quantize" : "");
   LogInfo("train", "next: carole predict --checkpoint_path={}{} IMAGE", QuoteForShell(checkpoint),
           averages);
 }

@@ -549,11 +549,11 @@ void TrainStep::KeepState(const InFlightStep& step) {
 }
 
 void TrainStep::SwapAverages(bool is_swapped, const std::function<void()>& then) {
-  if (options_.survivors != nullptr) options_.survivors->BeginChange();
+  const bool was_whole = options_.survivors != nullptr && options_.survivors->BeginChange();
   weight_copies_may_be_stale_ = true;
   if (replica_.moving_averages != nullptr) replica_.moving_averages->Swap();
   if (then) then();
-  if (options_.survivors != nullptr) options_.survivors->EndSwap(is_swapped);
+  if (options_.survivors != nullptr) options_.survivors->EndSwap(is_swapped, was_whole);
 }
 
 void TrainStep::AverageReplicas(int64_t step) {

@@ -122,10 +122,12 @@ void KeepOnly(int socket, int memory) {
   close_range(static_cast<unsigned>(high) + 1, ~0U, 0);
 }
 
-// Returns a number of /proc/PID/stat, counted from 1 as in proc(5). 0: there is none.
+// Returns a number of /proc/PID/stat, counted from 1 as in proc(5). 0: there is none, also because
+// the process was collected while it was read.
 uint64_t StatField(pid_t process, int number) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string text;
+  std::getline(file, text, '\0');           // unlike iterators, it throws no errors of reading
   const size_t name_end = text.rfind(')');  // field 2 is a name, which may contain spaces
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(name_end + 1));

@@ -128,8 +128,10 @@ void SurvivingState::MarkStatisticsSaved() {
   if (is_on_) record_->statistics_are_saved = true;
 }
 
-void SurvivingState::BeginChange() {
-  if (is_on_ && record_->is_whole()) ++record_->version;
+bool SurvivingState::BeginChange() {
+  if (!is_on_ || !record_->is_whole()) return false;
+  ++record_->version;
+  return true;
 }
 
 void SurvivingState::EndChange(const ReplicaView& replica, const RunState& progress) {
@@ -147,10 +149,10 @@ void SurvivingState::EndStep(const ReplicaView& replica, bool is_applied) {
   EndChange(replica, progress);
 }
 
-void SurvivingState::EndSwap(bool is_swapped) {
+void SurvivingState::EndSwap(bool is_swapped, bool was_whole) {
   if (!is_on_) return;
   record_->averages_are_swapped = is_swapped;
-  if (!record_->is_whole()) ++record_->version;
+  if (was_whole) ++record_->version;
 }
 
 }  // namespace carole::train

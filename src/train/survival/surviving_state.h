@@ -51,15 +51,17 @@ class SurvivingState {
   void Announce(const RunState& progress) { announced_ = progress; }
   // Says that the running statistics were copied, so forward may change them.
   void MarkStatisticsSaved();
-  // Says that weights, slots, averages or statistics change from now until EndChange().
-  void BeginChange();
+  // Says that weights, slots, averages or statistics change from now until EndChange(). Returns
+  // whether the state was whole before.
+  bool BeginChange();
   // Both say that the arenas hold a whole state again. EndStep() gives it the announced progress if
   // the step was applied, else that of the step before.
   void EndChange(const ReplicaView& replica, const RunState& progress);
   void EndStep(const ReplicaView& replica, bool is_applied);
   // Says that weights and moving averages are exchanged, or that they are back. Call it between
-  // BeginChange() and EndSwap(), which ends the change.
-  void EndSwap(bool is_swapped);
+  // BeginChange() and EndSwap(), which ends the change. `was_whole`: the result of BeginChange();
+  // in local SGD, a state between two averages is not whole.
+  void EndSwap(bool is_swapped, bool was_whole);
 
   const SharedMemory& memory() const { return memory_; }
   StateRecord& record() const { return *record_; }

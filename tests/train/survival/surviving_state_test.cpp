@@ -209,6 +209,20 @@ TEST_F(SurvivingStateTest, IsNotWholeDuringAnUpdate) {
   });
 }
 
+// In local SGD, an evaluation may come between two averages.
+TEST_F(SurvivingStateTest, ASwapDoesNotMakeAStateWhole) {
+  Train({.optimizer = "momentum", .moving_average_decay = 0.9}, {},
+        [&](SmallStep& step, FullCommunicator&) {
+          EXPECT_TRUE(state_.BeginChange());
+          for (const bool is_swapped : {true, false}) {
+            step.SwapAverages(is_swapped);
+            EXPECT_FALSE(GuardianView(state_).record().is_whole());
+          }
+          state_.EndChange(step.replica(), progress_);
+          EXPECT_TRUE(GuardianView(state_).record().is_whole());
+        });
+}
+
 // During an evaluation, weights and moving averages are exchanged.
 TEST_F(SurvivingStateTest, HasTheWeightsWhileAveragesAreSwapped) {
   Train({.optimizer = "momentum", .moving_average_decay = 0.9}, {.batch_norm = true},
