@@ -46,7 +46,7 @@ void PrintSummary(const io::BuildOptions& options, const std::vector<io::BuiltSp
   constexpr size_t kMaxRows = 20;
   const std::vector<std::string> names = io::ClassNames(*options.dataset, options.output_dir);
   std::set<int64_t> labels;
-  if (options.dataset->num_classes == 0) {  // each name is a class, also one without images
+  if (options.dataset->name == "folder") {  // each name is a class, also one without images
     for (size_t i = 0; i < names.size(); ++i) labels.insert(static_cast<int64_t>(i));
   }
   for (const io::BuiltSplit& split : splits) {
