@@ -300,10 +300,7 @@ void ReportRanges(const io::WeightsSource& file) {
 }
 
 void ReportAverages(const io::WeightsSource& file) {
-  const auto is_average = [](const std::string& name) {
-    return name.ends_with(train::kMovingAverageSuffix);
-  };
-  if (std::ranges::any_of(file.names(), is_average))
+  if (train::HasMovingAverages(file))
     LogInfo("export", "{}: has moving averages, which only --moving_averages exports", file.path());
 }
 

@@ -225,6 +225,11 @@ void LogWarmStartReport(const WarmStartReport& report, const std::string& path) 
   }
 }
 
+bool HasMovingAverages(const io::WeightsSource& reader) {
+  return std::ranges::any_of(
+      reader.names(), [](const std::string& name) { return name.ends_with(kMovingAverageSuffix); });
+}
+
 void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableStore& store) {
   const bool takes_averages = kind == WeightsKind::kMovingAverages;
   WarmStartReport report =
@@ -239,9 +244,7 @@ void ReadVariables(const io::WeightsSource& reader, WeightsKind kind, VariableSt
           ? "the file has no moving averages of this net; omit " + Option("moving_average_decay")
           : fmt::format("check {}, {}, {}, {} and the image size", Option("model_name"),
                         Option("dataset_name"), Option("labels_offset"), Option("use_grayscale")));
-  if (!takes_averages && std::ranges::any_of(reader.names(), [](const std::string& name) {
-        return name.ends_with(kMovingAverageSuffix);
-      }))
+  if (!takes_averages && HasMovingAverages(reader))
     LogInfo("weights", "{}: also has moving averages; use {} to load them", reader.path(),
             Option("moving_average_decay"));
 }

@@ -51,6 +51,9 @@ void LogWarmStartReport(const WarmStartReport& report, const std::string& path);
 
 enum class WeightsKind : uint8_t { kTrained, kMovingAverages };
 
+// Returns whether the file has moving averages of some variable.
+bool HasMovingAverages(const io::WeightsSource& reader);
+
 // Fills all variables of the store from the file, or from the moving averages in the file. Nothing
 // may be missing. If the file also has moving averages that are not used, the log says so.
 // Throws MisfitError and DataError as WarmStart() does.

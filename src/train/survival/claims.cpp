@@ -17,6 +17,7 @@
 #include "io/checkpoint/checkpoint_folder.h"
 #include "src/core/error.h"
 #include "src/core/files/disk.h"
+#include "src/core/hash.h"
 #include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
@@ -82,9 +83,8 @@ std::string FallbackFolder(const std::string& work_dir, const std::string& train
   std::error_code ignored;
   fs::path path = fs::absolute(train_dir, ignored).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  uint32_t hash = 2166136261;  // FNV-1a: the same on all hosts
-  for (const char c : path.string()) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
-  return fmt::format("{}/survivors-{}-{:08x}", work_dir, path.filename().string(), hash);
+  return fmt::format("{}/survivors-{}-{:016x}", work_dir, path.filename().string(),
+                     Fnv1a64(path.string()));
 }
 
 void TidyFallbackFolder(const std::string& work_dir, const std::string& train_dir, int64_t step) {
