@@ -166,7 +166,7 @@ TEST(KnownValues, DifferBetweenPlacesAndRanks) {
     for (const size_t distance : {1, 2, 16, 64, 1024, 4096}) {
       size_t equal = 0;
       for (size_t i = 0; i < kCount; ++i) equal += sums[i] == sums[i + distance] ? 1 : 0;
-      EXPECT_LT(equal, kCount / 5) << distance << " elements apart, " << ranks << " ranks";
+      EXPECT_LT(equal, kCount / 5) << "distance " << distance << ", " << ranks << " ranks";
     }
     size_t equal = 0;
     for (size_t i = 0; i < kCount; ++i) equal += first[i] == second[i] ? 1 : 0;

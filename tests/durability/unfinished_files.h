@@ -1,4 +1,4 @@
-// Finds the files that a killed program leaves behind. src/core/files/disk.h says how it writes.
+// Finds the unfinished files of a killed program. src/core/files/disk.h says how it writes files.
 #pragma once
 
 #include <filesystem>

@@ -79,14 +79,14 @@ class Nodes:
     def __init__(self, path):
         self.by_name = {node.name: node for node in load_graph(path).node}
 
-    def behind(self, name):
+    def source_of(self, name):
         """The node that makes an input, without nodes that pass it on."""
         node = self.by_name[name]
-        return self.behind(node.input[0]) if node.op == "Identity" else node
+        return self.source_of(node.input[0]) if node.op == "Identity" else node
 
     def range_of(self, quant):
         """The two constants that the node reads."""
-        ends = [self.behind(name) for name in quant.input[1:]]
+        ends = [self.source_of(name) for name in quant.input[1:]]
         assert all(end.op == "Const" for end in ends), quant
         return tuple(float(tf.make_ndarray(end.attr["value"].tensor)) for end in ends), [end.name for end in ends]
 
@@ -111,7 +111,7 @@ def check_nodes(sample, nodes, expected):
     for name, quant in wanted.items():
         assert quants[name].attr["narrow_range"].b == quant["narrow"], name
         if quant["op"] == "Mul":
-            assert nodes.behind(quants[name].input[0]).name == quant["of"], name
+            assert nodes.source_of(quants[name].input[0]).name == quant["of"], name
         for reader in quant["to"]:
             if reader.endswith("_Fold"):
                 assert reader in nodes.by_name, reader
@@ -277,7 +277,7 @@ def check_empty_range(exporter, data):
 
 
 def check_external(exporter, data):
-    """Codes and numbers of a second file keep apart."""
+    """The second file holds codes and floats, each at its own offset."""
     sample = Sample(exporter, data, "lenet")
     path = exporter.export(sample.checkpoint, "onnx", "--quantize", "--external_data")
     got = run_onnx(path, sample.images, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)

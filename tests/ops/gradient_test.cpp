@@ -162,7 +162,7 @@ TEST(OpGradient, FoldedBatchNorm) {
   ExpectGradients(BuildFoldedNorm<true, true>, 6);
 }
 
-// Without a batch norm, so that the gradients of gamma and w come from the folding alone.
+// The graph has no batch norm, so the gradients of gamma and w come from the folding alone.
 TEST(OpGradient, FoldWeights) {
   ExpectGradients(
       [](Sketch& s) {

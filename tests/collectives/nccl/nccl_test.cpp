@@ -228,7 +228,7 @@ TEST(Nccl, AddsInTheOrderOfTheHostsTree) {
   }
 }
 
-// Without a communicator of their own, sums of batch norm wait for the gradients in flight.
+// SyncBN's reductions would wait for gradients in flight if both used one communicator.
 TEST(Nccl, UrgentSumsDoNotWaitForLargeOnes) {
   RunRanks(2, [](FullCommunicator& c) {
     EmulatedDevice device(c, 4096);
