@@ -36,7 +36,7 @@ size_t Rank(std::string_view leaf) {
 // A variable without a scope forms a layer by itself.
 std::string LayerNameOf(std::string_view name) { return KerasLayerName(ScopeOf(name)); }
 
-[[noreturn]] void Refuse(std::string_view name, const std::string& why) {
+[[noreturn]] void RefuseVariable(std::string_view name, const std::string& why) {
   throw DataError(fmt::format(
       "[io.keras] variable '{}': cannot be stored in an .h5 checkpoint: {}; convert the checkpoint "
       "to TensorFlow's format",
@@ -46,14 +46,15 @@ std::string LayerNameOf(std::string_view name) { return KerasLayerName(ScopeOf(n
 void CheckName(std::string_view name) {
   constexpr size_t kMaxBytes = 60000;  // the name must fit into an attribute
   if (name.size() > kMaxBytes) {
-    Refuse(name.substr(0, 80), fmt::format("its name is too long: got {} bytes, want at most {}",
-                                           name.size(), kMaxBytes));
+    RefuseVariable(
+        name.substr(0, 80),
+        fmt::format("its name is too long: got {} bytes, want at most {}", name.size(), kMaxBytes));
   }
   for (size_t first = 0; first <= name.size();) {
     const size_t end = std::min(name.find('/', first), name.size());
     const std::string_view part = name.substr(first, end - first);
     if (part.empty() || part == "." || part.find('\0') != part.npos)
-      Refuse(name, "a component of its name is empty, is '.' or contains NUL");
+      RefuseVariable(name, "a component of its name is empty, is '.' or contains NUL");
     first = end + 1;
   }
 }
@@ -93,8 +94,8 @@ std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names) 
           rank < std::size(kWeightNames) ? kWeightNames[rank].keras : leaf;
       layer.weight_names.push_back(fmt::format("{}/{}:0", layer.name, keras));
       if (!taken.insert(layer.weight_names.back()).second)
-        Refuse(variable_names[i],
-               "another variable has the same Keras name, " + layer.weight_names.back());
+        RefuseVariable(variable_names[i],
+                       "another variable has the same Keras name, " + layer.weight_names.back());
     }
   }
   return layers;

@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxStateBytes = 1 << 20;
 constexpr std::string_view kStateName = "checkpoint";
-constexpr std::string_view kIndexSuffix = ".index";
 constexpr std::string_view kMetaSuffix = ".meta";
 constexpr std::string_view kDataInfix = ".data-";
 

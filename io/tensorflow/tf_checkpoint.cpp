@@ -17,7 +17,6 @@ namespace carole::io {
 namespace {
 
 constexpr int64_t kMaxShards = 100'000;
-constexpr std::string_view kIndexSuffix = ".index";
 constexpr char kObjectGraph[] = "_CHECKPOINTABLE_OBJECT_GRAPH";
 
 class V2Checkpoint final : public TfTensors {

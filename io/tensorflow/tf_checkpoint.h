@@ -22,6 +22,8 @@
 
 namespace carole::io {
 
+inline constexpr std::string_view kIndexSuffix = ".index";  // of the index of a V2 checkpoint
+
 // Returns the prefix (V2) or file (V1) that `path` means, or nullopt if there is no TensorFlow
 // checkpoint. `path` may be a prefix, PREFIX.index, PREFIX.meta, any PREFIX.data-…, a V1 file, or a
 // folder or its file `checkpoint`, which names the latest checkpoint. A V1 checkpoint in several

@@ -27,8 +27,8 @@ bool IsNameCharacter(char c) {
 }
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-[[noreturn]] void Refuse(const std::string& where, std::string_view what, std::string_view got,
-                         std::string_view want) {
+[[noreturn]] void RefuseAddress(const std::string& where, std::string_view what,
+                                std::string_view got, std::string_view want) {
   throw ConfigError(fmt::format("{}: {}: got {}, want {}", where, what, Quote(got), want));
 }
 
@@ -61,22 +61,22 @@ bool HasValidLabels(std::string_view name) {
 int ParsePort(const std::string& where, std::string_view address, std::string_view text) {
   const auto port = ParseNumber<int>(text);
   if (!port || *port < 1 || *port > kMaxPort)
-    Refuse(where, "bad port", address, "HOST:PORT with a port from 1 to 65535");
+    RefuseAddress(where, "bad port", address, "HOST:PORT with a port from 1 to 65535");
   return *port;
 }
 
 Address ParseBracketed(const std::string& where, std::string_view text) {
   const size_t close = text.find("]:");
-  if (close == std::string_view::npos) Refuse(where, "no port", text, "[IPV6]:PORT");
+  if (close == std::string_view::npos) RefuseAddress(where, "no port", text, "[IPV6]:PORT");
   std::string host = Canonical(AF_INET6, std::string(text.substr(1, close - 1)));
-  if (host.empty()) Refuse(where, "bad IPv6 address", text, "[IPV6]:PORT");
+  if (host.empty()) RefuseAddress(where, "bad IPv6 address", text, "[IPV6]:PORT");
   // The system writes an IPv4 address that is mapped into IPv6 with this prefix. It is the same
   // machine as the plain IPv4 address.
   constexpr std::string_view kMapped = "::ffff:";
   if (host.starts_with(kMapped) && host.find('.') != std::string::npos)
     host.erase(0, kMapped.size());
   if (host == "::" || host == "0.0.0.0")
-    Refuse(where, "unspecified address", text, "the host's own address");
+    RefuseAddress(where, "unspecified address", text, "the host's own address");
   return {host, ParsePort(where, text, text.substr(close + 2))};
 }
 
@@ -110,19 +110,20 @@ bool CanBeThisMachine(const std::string& host) {
 std::string ParseHost(const std::string& where, std::string_view text) {
   std::string host(text);
   if (host.ends_with('.')) host.pop_back();
-  if (host.empty()) Refuse(where, "no host name", text, "a name or an address");
+  if (host.empty()) RefuseAddress(where, "no host name", text, "a name or an address");
   if (host.size() > kMaxNameLength)
-    Refuse(where, "host name too long", text, "at most 253 characters");
+    RefuseAddress(where, "host name too long", text, "at most 253 characters");
   if (!std::all_of(host.begin(), host.end(), IsNameCharacter))
-    Refuse(where, "bad host name", text, "letters, digits, '-', '_' and '.' only");
+    RefuseAddress(where, "bad host name", text, "letters, digits, '-', '_' and '.' only");
   if (host.starts_with('-'))  // a program would read it as an option
-    Refuse(where, "bad host name", text, "a name that does not begin with '-'");
+    RefuseAddress(where, "bad host name", text, "a name that does not begin with '-'");
   if (!HasValidLabels(host))
-    Refuse(where, "bad host name", text, "labels of 1 to 63 characters between the dots");
+    RefuseAddress(where, "bad host name", text, "labels of 1 to 63 characters between the dots");
   std::transform(host.begin(), host.end(), host.begin(), Lower);
   if (LooksLikeNumber(host) && Canonical(AF_INET, host).empty())
-    Refuse(where, "bad IPv4 address", text, "four numbers from 0 to 255");
-  if (host == "0.0.0.0") Refuse(where, "unspecified address", text, "the host's own address");
+    RefuseAddress(where, "bad IPv4 address", text, "four numbers from 0 to 255");
+  if (host == "0.0.0.0")
+    RefuseAddress(where, "unspecified address", text, "the host's own address");
   return host;
 }
 
@@ -131,11 +132,11 @@ Address ParseAddress(const std::string& where, std::string_view text) {
   const size_t colon = text.rfind(':');
   for (const std::string_view part : {text, text.substr(0, colon)}) {
     if (!Canonical(AF_INET6, std::string(part)).empty())
-      Refuse(where, "IPv6 address without brackets", text, "[IPV6]:PORT");
+      RefuseAddress(where, "IPv6 address without brackets", text, "[IPV6]:PORT");
   }
   const std::string host = ParseHost(where, text.substr(0, colon));
   if (colon == std::string_view::npos)
-    Refuse(where, "no port", text, "HOST:PORT with a port from 1 to 65535");
+    RefuseAddress(where, "no port", text, "HOST:PORT with a port from 1 to 65535");
   return {host, ParsePort(where, text, text.substr(colon + 1))};
 }
 

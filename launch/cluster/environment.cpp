@@ -15,8 +15,8 @@ namespace {
 constexpr int kMaxRanks = 1 << 24;
 constexpr const char* kSlurm = "Slurm";
 
-[[noreturn]] void Refuse(const char* variable, std::string_view what, const std::string& got,
-                         const std::string& want) {
+[[noreturn]] void RefuseVariable(const char* variable, std::string_view what,
+                                 const std::string& got, const std::string& want) {
   throw ConfigError(fmt::format("[launch] {}: {}: got {}, want {}", variable, what, got, want));
 }
 
@@ -27,7 +27,7 @@ int ReadNumber(const GetEnvFunction& get, const char* variable, int absent) {
   const std::string_view view = text;
   const auto value = ParseNumber<int>(view);
   if (!value || *value < 0 || *value > kMaxRanks)
-    Refuse(variable, "bad number", Quote(view), fmt::format("0 to {}", kMaxRanks));
+    RefuseVariable(variable, "bad number", Quote(view), fmt::format("0 to {}", kMaxRanks));
   return *value;
 }
 
@@ -91,13 +91,14 @@ std::optional<RankPlacement> FindRankPlacement(const GetEnvFunction& get) {
   const std::optional<RankPlacement> placement = ReadFirst(get);
   if (!placement.has_value()) return placement;
   if (placement->size > 0 && placement->rank >= placement->size)
-    Refuse(placement->variable.c_str(), "rank out of range", std::to_string(placement->rank),
-           fmt::format("a rank below the world size of {}", placement->size));
+    RefuseVariable(placement->variable.c_str(), "rank out of range",
+                   std::to_string(placement->rank),
+                   fmt::format("a rank below the world size of {}", placement->size));
   if (placement->local_size > 0 && placement->local_rank >= placement->local_size)
-    Refuse(placement->variable.c_str(), "local rank out of range",
-           std::to_string(placement->local_rank),
-           fmt::format("a local rank below {}, the number of ranks on this host",
-                       placement->local_size));
+    RefuseVariable(placement->variable.c_str(), "local rank out of range",
+                   std::to_string(placement->local_rank),
+                   fmt::format("a local rank below {}, the number of ranks on this host",
+                               placement->local_size));
   return placement;
 }
 
@@ -165,8 +166,9 @@ int ChooseGpu(const RankPlacement& placement, int num_visible, const char* visib
   if (num_visible == 1 && is_bound) return 0;
   const int gpu = placement.local_rank < 0 ? placement.rank : placement.local_rank;
   if (gpu >= num_visible)
-    Refuse(placement.variable.c_str(), "more ranks than GPUs on this host",
-           fmt::format("local rank {}", gpu), fmt::format("a local rank below {}", num_visible));
+    RefuseVariable(placement.variable.c_str(), "more ranks than GPUs on this host",
+                   fmt::format("local rank {}", gpu),
+                   fmt::format("a local rank below {}", num_visible));
   return gpu;
 }
 

@@ -92,7 +92,7 @@ namespace {
 constexpr double kProgressSeconds = 10;
 constexpr double kCloseSeconds = 30;  // for sessions to close after the exit code was sent
 constexpr double kLateTaskSeconds = 10;
-constexpr int kPollMs = 100;
+constexpr int kChiefPollMs = 100;
 
 // Returns the names of the variables that all ranks get from the chief.
 std::vector<std::string> ExportedVariables() {
@@ -264,7 +264,7 @@ bool Chief::WaitForHosts(bool is_restart) {
       LogInfo("launch", "waited {:.0f} s so far for {}", now - start, JoinTexts(missing));
       next_report += kProgressSeconds;
     }
-    if (const auto signal = signals_.Wait(kPollMs); signal && *signal != SIGUSR2) {
+    if (const auto signal = signals_.Wait(kChiefPollMs); signal && *signal != SIGUSR2) {
       stop_signal_ = *signal;
       return false;
     }
@@ -306,7 +306,7 @@ int Chief::RunMpirun(const Cluster& cluster) {
   Process mpirun({.argv = argv});
   while (mpirun.IsRunning()) {
     PollSessions();
-    if (const auto signal = signals_.Wait(kPollMs)) HandleSignal(*signal, mpirun);
+    if (const auto signal = signals_.Wait(kChiefPollMs)) HandleSignal(*signal, mpirun);
     if (SteadySeconds() > kill_time_) {
       kill_time_ = 1e30;
       mpirun.Signal(SIGTERM);
@@ -325,7 +325,7 @@ void Chief::SendExitCodeToLateTasks(int exit_code) {
     return !worker.is_connected && !RunsDaemon(worker.session->task());
   };
   while (std::ranges::any_of(workers_, is_late) && SteadySeconds() < end) {
-    const auto signal = signals_.Wait(kPollMs);
+    const auto signal = signals_.Wait(kChiefPollMs);
     if (signal && IsTerminationSignal(*signal)) return;
     for (Worker& worker : workers_) {
       if (!is_late(worker)) continue;
@@ -343,7 +343,7 @@ void Chief::EndJob(int exit_code) {
   const double end = SteadySeconds() + kCloseSeconds;
   for (Worker& worker : workers_) {
     while (worker.is_connected && !worker.session->IsClosed() && SteadySeconds() < end) {
-      const auto signal = signals_.Wait(kPollMs);
+      const auto signal = signals_.Wait(kChiefPollMs);
       if (signal && IsTerminationSignal(*signal)) return;
     }
   }

@@ -22,7 +22,7 @@
 namespace carole::launch {
 namespace {
 
-constexpr int kPollMs = 200;
+constexpr int kWorkerPollMs = 200;
 constexpr const char* kPortIsTaken = "Bind to port";  // part of sshd's error message
 
 // Returns the variables ("NAME=VALUE") of this process that ranks on this host need. The chief
@@ -50,7 +50,7 @@ std::optional<int> WaitForKey(const std::filesystem::path& path, BlockedSignals&
           fmt::format("[launch] {}: the chief has not created the job's key within {:g} s; check "
                       "that {} is a folder that all hosts share",
                       path.string(), seconds, Option("work_dir")));
-    if (const auto signal = signals.Wait(kPollMs); signal && IsTerminationSignal(*signal))
+    if (const auto signal = signals.Wait(kWorkerPollMs); signal && IsTerminationSignal(*signal))
       return signal;
   }
   return std::nullopt;
@@ -133,7 +133,7 @@ int Worker::Run() {
   int stop_signal = 0;
   double end = 0;  // when to give up after stop_signal
   for (;;) {
-    if (const auto signal = signals_.Wait(kPollMs); signal && IsTerminationSignal(*signal)) {
+    if (const auto signal = signals_.Wait(kWorkerPollMs); signal && IsTerminationSignal(*signal)) {
       if (stop_signal != 0 || !HasSession(sshd_->pid())) return 128 + *signal;
       // The platform may stop all hosts at once. Then the chief lets all ranks save, and those of
       // this host need its sshd until then.

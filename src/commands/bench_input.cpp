@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct BenchFlags {
+struct InputBenchFlags {
   DataConfig dataset = MakeDataConfig("imagenet", "train");
   NetConfig net{.model_name = "resnet_v1_50"};
   MachineConfig machine;
@@ -161,7 +161,7 @@ double Median(const std::vector<Round>& rounds, Rate Round::*what, double Rate::
   return MedianOf(rounds, [&](const Round& round) { return (round.*what).*clock; });
 }
 
-void Print(const BenchFlags& flags, const io::PipelineOptions& options, int ranks,
+void Print(const InputBenchFlags& flags, const io::PipelineOptions& options, int ranks,
            const std::vector<Round>& rounds, double images, double full_decode) {
   const auto rounded = [](double value) { return std::round(value * 1e4) / 1e4; };
   const double cores = static_cast<double>(options.threads) * ranks;
@@ -190,7 +190,7 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
   for (const auto& [key, value] : row.items()) fmt::print("{:<40} {}\n", key, value.dump());
 }
 
-int Run(const BenchFlags& flags, RankContext& context) {
+int MeasureOnRank(const InputBenchFlags& flags, RankContext& context) {
   CheckSize("batch_size", flags.batch_size);
   const NetInput input = ResolveNetInput(flags.net, flags.dataset);
   io::PipelineOptions options =
@@ -219,7 +219,7 @@ int Run(const BenchFlags& flags, RankContext& context) {
 }  // namespace
 
 int BenchInput(const Arguments& arguments) {
-  BenchFlags flags;
+  InputBenchFlags flags;
   CommandLine line("carole bench input",
                    "Measures the speed of reading, decoding and augmenting a data set, and for "
                    "comparison that of libjpeg-turbo alone.",
@@ -242,7 +242,8 @@ int BenchInput(const Arguments& arguments) {
   line.Add("json", flags.json, "Print one JSON object per line.", kBasic);
   AddCollectiveFlags(line, flags.machine);
   if (!line.Parse(arguments)) return 0;
-  return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
+  return RunAsRank(flags.machine,
+                   [&](RankContext& context) { return MeasureOnRank(flags, context); });
 }
 
 }  // namespace carole::commands

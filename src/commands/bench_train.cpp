@@ -27,7 +27,7 @@
 namespace carole::commands {
 namespace {
 
-struct BenchFlags {
+struct TrainBenchFlags {
   DataConfig dataset = MakeDataConfig("imagenet", "train");
   NetConfig net{.model_name = "resnet_v1_50"};
   MachineConfig machine;
@@ -75,7 +75,7 @@ double BarrierMs(collectives::Communicator& communicator) {
   return watch.Lap() / kBarriers;
 }
 
-Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& context,
+Measurement Measure(const TrainBenchFlags& flags, int64_t local_batch, RankContext& context,
                     train::TrainStep& step, io::BatchSource& source) {
   Measurement result;
   int64_t num_steps = 0;
@@ -121,8 +121,9 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, RankContext& c
   return result;
 }
 
-void Print(const BenchFlags& flags, const RankContext& context, const nets::ModelOptions& input,
-           const Measurement& m, const collectives::BucketTuner* tuner) {
+void Print(const TrainBenchFlags& flags, const RankContext& context,
+           const nets::ModelOptions& input, const Measurement& m,
+           const collectives::BucketTuner* tuner) {
   const int decode_threads =
       flags.dataset.pipeline.dataset_dir.empty() ? 0 : DecodeThreads(flags.dataset, context);
   nlohmann::ordered_json row{{"net", flags.net.model_name},
@@ -178,8 +179,8 @@ bool IsPrimitive(OpKind kind) {
 }
 
 // Prints the time by kind of operation, to standard error if standard output is JSON.
-void PrintProfile(const BenchFlags& flags, const RankContext& context, const Executable& executable,
-                  double step_ms) {
+void PrintProfile(const TrainBenchFlags& flags, const RankContext& context,
+                  const Executable& executable, double step_ms) {
   FILE* out = flags.json ? stderr : stdout;
   std::vector<OpTime> times = executable.Times();
   std::sort(times.begin(), times.end(),
@@ -206,7 +207,8 @@ struct BenchInput {
   std::unique_ptr<io::BatchSource> source;
 };
 
-BenchInput MakeInput(const BenchFlags& flags, const RankContext& context, const StepShape& shape) {
+BenchInput MakeInput(const TrainBenchFlags& flags, const RankContext& context,
+                     const StepShape& shape) {
   BenchInput input;
   if (!flags.dataset.pipeline.dataset_dir.empty()) {
     const NetInput data = ResolveNetInput(flags.net, flags.dataset);
@@ -237,7 +239,7 @@ BenchInput MakeInput(const BenchFlags& flags, const RankContext& context, const 
   return input;
 }
 
-int Run(const BenchFlags& flags, RankContext& context) {
+int MeasureOnRank(const TrainBenchFlags& flags, RankContext& context) {
   const StepShape shape =
       MakeStepShape(flags.step, flags.reproducible_shards, flags.batch_size, context.size());
   const BenchInput input = MakeInput(flags, context, shape);
@@ -260,7 +262,7 @@ int Run(const BenchFlags& flags, RankContext& context) {
 }  // namespace
 
 int BenchTrain(const Arguments& arguments) {
-  BenchFlags flags;
+  TrainBenchFlags flags;
   CommandLine line("carole bench train",
                    "Measures the speed of training steps, alone or under mpirun, on synthetic "
                    "images unless --dataset_dir is given.",
@@ -282,7 +284,8 @@ int BenchTrain(const Arguments& arguments) {
   line.Add("profile", flags.profile, "Print the time by kind of operation as well.", kBasic);
   if (!line.Parse(arguments)) return 0;
   ResolveStep(flags.step, flags.machine);
-  return RunAsRank(flags.machine, [&](RankContext& context) { return Run(flags, context); });
+  return RunAsRank(flags.machine,
+                   [&](RankContext& context) { return MeasureOnRank(flags, context); });
 }
 
 }  // namespace carole::commands

@@ -65,16 +65,14 @@ Replacement SumInBatchNorm(const Match& match) {
   return {.consumer = std::move(norm)};
 }
 
-ValueId OtherSummand(const Match& match) { return match.consumer().inputs[1 - match.input]; }
-
 bool OtherSummandExistsBefore(const Match& match) {
   return match.consumer().inputs.size() == 2 &&
-         match.graph.value(OtherSummand(match)).producer < match.producer_id;
+         match.graph.value(match.other_summand()).producer < match.producer_id;
 }
 
 Replacement AddendInBatchNorm(const Match& match) {
   Node norm = match.producer();
-  norm.inputs[kPosition<BatchNormBackwardInputs>.addend] = OtherSummand(match);
+  norm.inputs[kPosition<BatchNormBackwardInputs>.addend] = match.other_summand();
   norm.outputs[kPosition<BatchNormBackwardOutputs>.dx] = match.consumer().outputs[0];
   return {.producer = std::move(norm)};
 }

@@ -34,6 +34,7 @@ struct Match {
   const Node& producer() const { return graph.nodes()[producer_id]; }
   const Node& consumer() const { return graph.nodes()[consumer_id]; }
   ValueId between() const { return consumer().inputs[input]; }
+  ValueId other_summand() const { return consumer().inputs[1 - input]; }  // of an add of two
 };
 
 // What the two nodes of a match become. A missing node is removed.

@@ -80,13 +80,11 @@ std::optional<int> FreeResidualInput(const Node& node) {
   return std::nullopt;
 }
 
-ValueId OtherSummand(const Match& match) { return match.consumer().inputs[1 - match.input]; }
-
 // Whether the producer can take an add of two values, and the other summand has no later producer
 // that can.
 bool IsLastToTakeAdd(const Match& match) {
   if (match.consumer().inputs.size() != 2 || !FreeResidualInput(match.producer())) return false;
-  const ValueId other = OtherSummand(match);
+  const ValueId other = match.other_summand();
   const NodeId rival = match.graph.value(other).producer;
   return rival < match.producer_id || match.readers[other] != 1 ||
          !FreeResidualInput(match.graph.nodes()[rival]);
@@ -94,7 +92,7 @@ bool IsLastToTakeAdd(const Match& match) {
 
 Replacement AddAsResidual(const Match& match) {
   Node fused = match.producer();
-  fused.inputs[*FreeResidualInput(fused)] = OtherSummand(match);
+  fused.inputs[*FreeResidualInput(fused)] = match.other_summand();
   fused.outputs[0] = match.consumer().outputs[0];
   return {.consumer = std::move(fused)};
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "src/commands/drill/injection.h"
 #include "src/core/error.h"
 #include "src/core/text/join_names.h"
 #include "src/core/text/nearest_name.h"
@@ -12,7 +13,6 @@
 namespace carole::commands {
 namespace {
 
-constexpr int kExitCode = 3;  // of the fault "exit"
 constexpr int kGone = 69, kDisk = 74, kSaved = 75, kDiverged = 78;
 constexpr int kSlowSteps = 110;              // stragglers are logged after 100 steps and 10 s
 constexpr const char* kFreezeTimeout = "8";  // seconds
@@ -53,7 +53,7 @@ const std::vector<FaultRow>& Rows() {
         "barrier"}},
       {"segv", "segv", Outcome::kDies, 139, {"backward"}},
       {"abort", "abort", Outcome::kDies, 134, {"forward"}},
-      {"exit", "exit", Outcome::kDies, kExitCode, {"input"}},
+      {"exit", "exit", Outcome::kDies, kExitFaultCode, {"input"}},
       {"quit", "quit", Outcome::kDies, 1, {"optimizer"}},
       {"freeze", "freeze", Outcome::kFreezes, kGone, {"bucket", "saving"}},
       {"freeze_and_return", "freeze_and_return", Outcome::kReturns, 0, {"backward", "saving"}},

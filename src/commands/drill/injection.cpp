@@ -39,7 +39,6 @@ namespace {
 using collectives::Diagnostics;
 
 constexpr auto kDelay = std::chrono::milliseconds(110);  // of a slow rank, in each step
-constexpr int kExitCode = 3;                             // of the fault "exit"
 
 // Ends the process as an error in its memory would: handlers see the signal first.
 void Crash(int signal) { raise(signal); }
@@ -97,7 +96,7 @@ constexpr Kind kKinds[] = {
     {.name = "kill", .act = [] { raise(SIGKILL); }},
     {.name = "segv", .act = [] { Crash(SIGSEGV); }},
     {.name = "abort", .act = [] { Crash(SIGABRT); }},
-    {.name = "exit", .act = [] { std::exit(kExitCode); }},
+    {.name = "exit", .act = [] { std::exit(kExitFaultCode); }},
     {.name = "quit", .act = [] { _exit(0); }},
     {.name = "freeze", .act = [] { raise(SIGSTOP); }},
     {.name = "freeze_and_return", .act = FreezeAndReturn},

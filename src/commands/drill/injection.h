@@ -9,6 +9,8 @@
 
 namespace carole::commands {
 
+inline constexpr int kExitFaultCode = 3;  // the exit code of the fault "exit"
+
 // A fault of one rank. Its text form is "RANK:STEP:POINT:KIND", such as "1:3:backward:kill".
 struct Injection {
   int rank = 0;

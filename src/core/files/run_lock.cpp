@@ -22,7 +22,7 @@
 namespace carole {
 namespace {
 
-constexpr char kTag[] = "io.run_lock";
+constexpr char kLockTag[] = "io.run_lock";
 
 // Returns the first line of the lock file.
 std::string ReadHolder(int file) {
@@ -39,8 +39,9 @@ std::string LockPath(const std::string& folder) {
 
 void WriteHolder(int file, const std::string& path, const std::string& holder) {
   if (RetryIfInterrupted([&] { return ftruncate(file, 0); }) != 0)
-    ThrowDiskError(kTag, path, "write", errno);
-  if (const int error = WriteAt(file, holder + "\n", 0)) ThrowDiskError(kTag, path, "write", error);
+    ThrowDiskError(kLockTag, path, "write", errno);
+  if (const int error = WriteAt(file, holder + "\n", 0))
+    ThrowDiskError(kLockTag, path, "write", error);
 }
 
 }  // namespace
@@ -53,11 +54,11 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
   const std::string path = LockPath(folder);
   file_ = FileDescriptor(
       RetryIfInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); }));
-  if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
+  if (!file_.is_open()) ThrowDiskError(kLockTag, path, "create", errno);
   for (bool told = false; flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) {
-      LogWarning(kTag,
+      LogWarning(kLockTag,
                  "{}: this file system does not support locks ({}); make sure that only one run "
                  "writes this folder",
                  folder, std::strerror(errno));
@@ -66,8 +67,9 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
     const std::string what =
         fmt::format("{}: is being written by another run: {}", folder, ReadHolder(file_.get()));
     if (on_conflict == OnConflict::kThrow)
-      throw ConfigError(fmt::format("[{}] {}; stop that one or choose another folder", kTag, what));
-    if (!std::exchange(told, true)) LogInfo(kTag, "{}; waiting for it", what);
+      throw ConfigError(
+          fmt::format("[{}] {}; stop that one or choose another folder", kLockTag, what));
+    if (!std::exchange(told, true)) LogInfo(kLockTag, "{}; waiting for it", what);
     std::this_thread::sleep_for(kPoll);
   }
   WriteHolder(file_.get(), path, holder_);
@@ -78,12 +80,13 @@ RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
 void RunLock::RequireHeld() const {
   const FileDescriptor file(
       RetryIfInterrupted([&] { return open(LockPath(folder_).c_str(), O_RDONLY | O_CLOEXEC); }));
-  if (!file.is_open() && errno != ENOENT) ThrowDiskError(kTag, LockPath(folder_), "open", errno);
+  if (!file.is_open() && errno != ENOENT)
+    ThrowDiskError(kLockTag, LockPath(folder_), "open", errno);
   if (file.is_open() && ReadHolder(file.get()) == holder_) return;
   throw ConfigError(fmt::format(
       "[{}] {}: no longer locked by this run: the folder or its .lock was moved or removed; now "
       "locked by {}; give each run its own folder",
-      kTag, folder_, file.is_open() ? ReadHolder(file.get()) : "nobody"));
+      kLockTag, folder_, file.is_open() ? ReadHolder(file.get()) : "nobody"));
 }
 
 }  // namespace carole

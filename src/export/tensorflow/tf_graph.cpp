@@ -104,7 +104,7 @@ std::string Quoted(std::string_view text) {
   return quoted + "\"";
 }
 
-const char* NameOf(TfType type) {
+const char* TypeName(TfType type) {
   switch (type) {
     case TfType::kFloat:
       return "DT_FLOAT";
@@ -130,7 +130,7 @@ struct ValueText {
   std::string operator()(int64_t value) const { return fmt::format("i: {}", value); }
   std::string operator()(float value) const { return fmt::format("f: {}", value); }
   std::string operator()(const std::string& value) const { return "s: " + Quoted(value); }
-  std::string operator()(TfType value) const { return fmt::format("type: {}", NameOf(value)); }
+  std::string operator()(TfType value) const { return fmt::format("type: {}", TypeName(value)); }
   std::string operator()(const TfShape& value) const {
     return fmt::format("shape {{ {}}}", ShapeText(value.dims));
   }
@@ -139,7 +139,7 @@ struct ValueText {
     MemorySink sink(&bytes);
     value.produce(sink);
     return fmt::format("tensor {{ dtype: {} tensor_shape {{ {}}} tensor_content: {} }}",
-                       NameOf(value.type), ShapeText(value.dims), Quoted(bytes));
+                       TypeName(value.type), ShapeText(value.dims), Quoted(bytes));
   }
   std::string operator()(const TfFunctionName& value) const {
     return fmt::format("func {{ name: {} }}", Quoted(value.name));

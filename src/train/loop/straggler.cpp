@@ -25,9 +25,9 @@ double NthSmallest(std::vector<double> values, size_t n) {
   return values[n];
 }
 
-// For an even count, Median() takes the lower of the two middle values: of two ranks, the faster
-// one. UpperMedian() takes the higher value; it is used for the times that ranks waited.
-double Median(const std::vector<double>& values) {
+// For an even count, LowerMedian() takes the lower of the two middle values: of two ranks, the
+// faster one. UpperMedian() takes the higher value; it is used for the times that ranks waited.
+double LowerMedian(const std::vector<double>& values) {
   return NthSmallest(values, (values.size() - 1) / 2);
 }
 double UpperMedian(const std::vector<double>& values) {
@@ -38,7 +38,7 @@ double UpperMedian(const std::vector<double>& values) {
 
 Straggler FindStraggler(std::span<const RankTimes> times) {
   const double tolerated =
-      std::max(kToleratedShare * Median(Column(times, &RankTimes::step)), kToleratedMs);
+      std::max(kToleratedShare * LowerMedian(Column(times, &RankTimes::step)), kToleratedMs);
   const std::vector<double> waited = Column(times, &RankTimes::waited);
   const auto least = std::min_element(waited.begin(), waited.end());
   const auto slow = static_cast<size_t>(least - waited.begin());
@@ -47,18 +47,18 @@ Straggler FindStraggler(std::span<const RankTimes> times) {
   // A slow link delays the ranks on both of its sides alike, so waiting times do not show it.
   const std::vector<double> links = Column(times, &RankTimes::link);
   const auto worst = std::max_element(links.begin(), links.end());
-  const double lost = *worst - Median(links);
+  const double lost = *worst - LowerMedian(links);
   if (lost > std::max(late, tolerated)) {
     return {.rank = static_cast<int>(worst - links.begin()),
             .cause = StragglerCause::kLink,
             .delay_ms = lost,
             .why = fmt::format("its network link: reductions take {:.1f} ms per step at the speed "
                                "of this link, {:.1f} ms on the median rank",
-                               *worst, Median(links))};
+                               *worst, LowerMedian(links))};
   }
   if (late <= tolerated) return {};
   const auto more = [&](double RankTimes::*field) {
-    return times[slow].*field - Median(Column(times, field));
+    return times[slow].*field - LowerMedian(Column(times, field));
   };
   const bool is_input = more(&RankTimes::input) > more(&RankTimes::compute);
   const auto field = is_input ? &RankTimes::input : &RankTimes::compute;
@@ -73,7 +73,7 @@ Straggler FindStraggler(std::span<const RankTimes> times) {
           .delay_ms = late,
           .why = fmt::format("{}; its {} takes {:.1f} ms per step, {:.1f} ms on the median rank",
                              delay, is_input ? "input" : "compute", times[slow].*field,
-                             Median(Column(times, field)))};
+                             LowerMedian(Column(times, field)))};
 }
 
 bool StragglerDetector::AddStep(RankTimes times, int64_t step) {

@@ -27,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kTag[] = "survivors";
 constexpr std::string_view kClaimPrefix = "claim-";
 constexpr std::chrono::milliseconds kPoll{100};
 
@@ -39,7 +38,7 @@ std::string ResultPath(const std::string& folder) { return folder + "/result"; }
 void CreateIfMissing(const std::string& path) {
   const FileDescriptor file(
       RetryIfInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); }));
-  if (!file.is_open()) ThrowDiskError(kTag, path, "create", errno);
+  if (!file.is_open()) ThrowDiskError(kSurvivorsTag, path, "create", errno);
 }
 
 // Returns the words of a small file; none if it cannot be read.
@@ -95,13 +94,13 @@ void TidyFallbackFolder(const std::string& work_dir, const std::string& train_di
   try {
     files = io::ListCheckpoints(folder);
   } catch (const DiskError& unreadable) {
-    return LogWarning(kTag, "{}", WithoutTag(unreadable.what()));
+    return LogWarning(kSurvivorsTag, "{}", WithoutTag(unreadable.what()));
   }
   if (files.empty() || files.back().step <= step) {
     fs::remove_all(folder, error);
     return;
   }
-  LogWarning(kTag,
+  LogWarning(kSurvivorsTag,
              "{} on {}: step {} of a lost run is newer than step {}, at which this run starts; to "
              "continue from there, stop this run, copy that file to {} on the host of rank 0, and "
              "run again",
@@ -113,13 +112,13 @@ SurvivorsFolder::SurvivorsFolder(const std::string& checkpoints, uint64_t run_id
 
 void SurvivorsFolder::Create() const {
   Remove();
-  MakeFolder(kTag, folder_);
+  MakeFolder(kSurvivorsTag, folder_);
   CreateIfMissing(LockPath(folder_));
   WriteWholeFile(RunPath(folder_), fmt::format("{}\n", run_id_));
 }
 
 void SurvivorsFolder::Open() const {
-  MakeFolder(kTag, folder_);
+  MakeFolder(kSurvivorsTag, folder_);
   CreateIfMissing(RunPath(folder_));
 }
 
@@ -216,10 +215,10 @@ std::unique_ptr<RunLock> LockForRun(const std::string& train_dir) {
       throw ConfigError(fmt::format(
           "[{}] {}: the last run's state is still being saved after {:.0f} s; wait, or end the "
           "processes named \"carole: guardian\"",
-          kTag, train_dir, kLongestSeconds));
+          kSurvivorsTag, train_dir, kLongestSeconds));
     }
     if (!std::exchange(told, true))
-      LogInfo(kTag, "{}: waiting until the last run's state is saved", train_dir);
+      LogInfo(kSurvivorsTag, "{}: waiting until the last run's state is saved", train_dir);
   }
 }
 

@@ -14,6 +14,8 @@
 
 namespace carole::train {
 
+inline constexpr char kSurvivorsTag[] = "survivors";  // of log lines
+
 // Says what the guardian of a rank can save.
 struct Claim {
   enum class Kind : uint8_t {

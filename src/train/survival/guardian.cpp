@@ -86,12 +86,11 @@
 namespace carole::train {
 namespace {
 
-constexpr char kTag[] = "survivors";
 constexpr double kQuietSeconds = 3;    // without a new claim
 constexpr double kLongestWait = 20;    // for claims
 constexpr double kResultSeconds = 30;  // for the saver's result, and for the end of rank 0
 constexpr double kRankWaits = 60;      // for its guardian
-constexpr std::chrono::milliseconds kPoll{20};
+constexpr std::chrono::milliseconds kGuardianPoll{20};
 constexpr char kFailed[] = "failed";  // the result of a saver whose disk fails
 
 // Messages of a rank to its guardian.
@@ -200,7 +199,7 @@ class Saver {
     const bool is_damaged = DamagesMemory(signal) || DamagesMemory(record_.fatal_signal);
     if (is_damaged) {
       LogWarning(
-          kTag,
+          kSurvivorsTag,
           "rank {}: ended by a signal that says its memory may be damaged; its state is not used",
           facts().rank);
     }
@@ -213,7 +212,7 @@ class Saver {
   template <typename Condition>
   static void WaitFor(double seconds, const Condition& condition) {
     const double end = SteadySeconds() + seconds;
-    while (!condition() && SteadySeconds() < end) std::this_thread::sleep_for(kPoll);
+    while (!condition() && SteadySeconds() < end) std::this_thread::sleep_for(kGuardianPoll);
   }
 
   // Agrees with the other guardians through train_dir, and saves there if it is this guardian's
@@ -240,7 +239,7 @@ class Saver {
       folder_.Write(mine);
       is_written = true;
     } catch (const DiskError& error) {
-      LogWarning(kTag, "rank {}: {}", mine.rank, WithoutTag(error.what()));
+      LogWarning(kSurvivorsTag, "rank {}: {}", mine.rank, WithoutTag(error.what()));
     }
     if (mine.kind == Claim::Kind::kWhole && !(is_written && HasRoom()))
       SayWhereItGoes(mine.step, "if no other rank saves it, ");
@@ -266,13 +265,13 @@ class Saver {
   // Logs this at once: mpirun, which passes the log on, may end before the state is saved.
   void SayWhereItGoes(int64_t step, std::string_view condition) const {
     if (facts().work_dir.empty()) {
-      LogWarning(kTag,
+      LogWarning(kSurvivorsTag,
                  "{}: cannot be written on {}: {}step {} is lost; with a {} on a disk of this host "
                  "it would be saved there",
                  facts().train_dir, HostName(), condition, step, Option("work_dir"));
       return;
     }
-    LogWarning(kTag,
+    LogWarning(kSurvivorsTag,
                "{}: cannot be written on {}: {}step {} goes to {} there; to continue from it, copy "
                "it to {} on the host of rank 0, and run again",
                facts().train_dir, HostName(), condition, step, io::CheckpointPath(fallback_, step),
@@ -311,10 +310,10 @@ class Saver {
     try {
       return Write(claim.step);
     } catch (const DiskError& error) {
-      LogWarning(kTag, "step {}: {}", claim.step, WithoutTag(error.what()));
+      LogWarning(kSurvivorsTag, "step {}: {}", claim.step, WithoutTag(error.what()));
       return kFailed;
     } catch (const std::exception& error) {
-      LogWarning(kTag, "step {}: not saved: {}", claim.step, WithoutTag(error.what()));
+      LogWarning(kSurvivorsTag, "step {}: not saved: {}", claim.step, WithoutTag(error.what()));
       return "refused";
     }
   }
@@ -327,7 +326,7 @@ class Saver {
     try {
       return AgreeInWorkDir(mine);
     } catch (const std::exception& error) {
-      LogWarning(kTag, "step {}: not saved: {}", mine.step, WithoutTag(error.what()));
+      LogWarning(kSurvivorsTag, "step {}: not saved: {}", mine.step, WithoutTag(error.what()));
       return false;
     }
   }
@@ -359,9 +358,10 @@ class Saver {
     const std::string path = io::CheckpointPath(fallback_, step);
     io::WriteCheckpoint(checkpoint, path);
     for (const io::CheckpointFile& file : before) {
-      if (file.step != step) RemoveFileDurably(kTag, file.path);
+      if (file.step != step) RemoveFileDurably(kSurvivorsTag, file.path);
     }
-    LogWarning(kTag, "a rank was lost: saved step {} from the memory of rank {} to {} on {}", step,
+    LogWarning(kSurvivorsTag,
+               "a rank was lost: saved step {} from the memory of rank {} to {} on {}", step,
                facts().rank, path, HostName());
   }
 
@@ -373,7 +373,8 @@ class Saver {
       (void)send(socket_, &kDoNotWait, 1, MSG_NOSIGNAL);
     }
     if (!WaitForEndOfRun(train_dir, kResultSeconds)) {
-      LogWarning(kTag, "{}: still locked by the run; step {} is not saved", train_dir, step);
+      LogWarning(kSurvivorsTag, "{}: still locked by the run; step {} is not saved", train_dir,
+                 step);
       return "locked";
     }
     // Another guardian may have decided otherwise meanwhile, such as that of a rank that was
@@ -384,8 +385,8 @@ class Saver {
     const std::string path = io::CheckpointPath(train_dir, step);
     io::WriteCheckpoint(checkpoint, path);
     io::PruneCheckpoints(train_dir, step, facts().keep_checkpoints);
-    LogWarning(kTag, "a rank was lost: saved step {} from the memory of rank {} to {}", step,
-               facts().rank, path);
+    LogWarning(kSurvivorsTag, "a rank was lost: saved step {} from the memory of rank {} to {}",
+               step, facts().rank, path);
     return "saved";
   }
 
@@ -393,7 +394,7 @@ class Saver {
   io::Checkpoint MakeFiniteCheckpoint(int64_t step) const {
     io::Checkpoint checkpoint = MakeCheckpoint(manifest_, record_, memory_);
     if (!VariablesAreFinite(checkpoint))
-      throw ConfigError(fmt::format("[{}] step {}: a weight is not finite", kTag, step));
+      throw ConfigError(fmt::format("[{}] step {}: a weight is not finite", kSurvivorsTag, step));
     return checkpoint;
   }
 
@@ -471,7 +472,7 @@ class GuardianProcess {
     SetTitle(rank_process);
     GuardianProcess(socket, memory, rank_process).Run();
   } catch (const std::exception& error) {
-    LogWarning(kTag, "the state is not saved: {}", error.what());
+    LogWarning(kSurvivorsTag, "the state is not saved: {}", error.what());
     code = 1;
   }
   _exit(code);  // the objects belong to the rank
@@ -495,7 +496,7 @@ Guardian::Guardian(FileDescriptor socket) : socket_(std::move(socket)) {
 std::unique_ptr<Guardian> Guardian::Start() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    LogWarning(kTag, "no guardian: no socket: {}", std::strerror(errno));
+    LogWarning(kSurvivorsTag, "no guardian: no socket: {}", std::strerror(errno));
     return nullptr;
   }
   FileDescriptor mine(ends[0]), other(ends[1]);
@@ -503,7 +504,7 @@ std::unique_ptr<Guardian> Guardian::Start() {
   try {
     guardian.reset(new Guardian(std::move(mine)));
   } catch (const Error& error) {
-    LogWarning(kTag, "no guardian: {}", WithoutTag(error.what()));
+    LogWarning(kSurvivorsTag, "no guardian: {}", WithoutTag(error.what()));
     return nullptr;
   }
   std::fflush(nullptr);  // or the guardian would have the text as well
@@ -516,7 +517,7 @@ std::unique_ptr<Guardian> Guardian::Start() {
     _exit(0);
   }
   if (between < 0) {
-    LogWarning(kTag, "no guardian: no process: {}", std::strerror(errno));
+    LogWarning(kSurvivorsTag, "no guardian: no process: {}", std::strerror(errno));
     return nullptr;
   }
   while (waitpid(between, nullptr, 0) < 0 && errno == EINTR) {

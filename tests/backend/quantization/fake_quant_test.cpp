@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/hash.h"
-#include "tests/support/cuda_emulation/backend.h"
+#include "tests/backend/conformance.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
 #include "tests/support/test_data.h"
@@ -52,20 +52,6 @@ Elements CodesOf(Elements y, const QuantGrid<double>& grid) {
   for (double& v : y) v = std::round(v / grid.scale + grid.zero_point);
   return y;
 }
-
-struct TestedBackend {
-  std::string_view name;
-  std::unique_ptr<Backend> (*make)(int threads);
-  std::string (*unavailable_reason)();  // empty if the backend can be used here
-};
-const TestedBackend kTested[] = {
-    {"reference", MakeReferenceBackend, [] { return std::string(); }},
-    {"onednn", MakeOneDnnBackend,
-     [] { return std::string(OneDnnAvailable() ? "" : "not built in"); }},
-    {"emulated_cuda", MakeEmulatedCudaBackend, [] { return std::string(); }},
-    {"cuda", [](int) { return MakeCudaBackend({}); }, GpuUnavailableReason},
-};
-void PrintTo(const TestedBackend& backend, std::ostream* out) { *out << backend.name; }
 
 class FakeQuantValues : public ::testing::TestWithParam<TestedBackend> {
  protected:

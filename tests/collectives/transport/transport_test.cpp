@@ -14,7 +14,7 @@ namespace {
 
 // Delivers messages in order: each Test() of the oldest undelivered message delivers it, if it has
 // arrived.
-class Mail final : public Transport {
+class CountedMail final : public Transport {
  public:
   Request StartSend(int, Channel, std::span<const std::byte>) override { return next_++; }
   Request StartReceive(int, Channel, std::span<std::byte>) override { return next_++; }
@@ -34,7 +34,7 @@ class Mail final : public Transport {
 // Waits for two messages of rank 1. `messages` of them arrive before the watchdog sees that the
 // rank has left.
 void AwaitTwoFromRankThatLeavesAfter(size_t messages) {
-  Mail mail;
+  CountedMail mail;
   std::array<std::byte, 1> byte{};
   std::array<Message, 2> awaited = {Receive(mail, 1, Channel::kData, byte),
                                     Receive(mail, 1, Channel::kData, byte)};

@@ -7,7 +7,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string ErrorOf(const std::string& text) {
+std::string XmlErrorOf(const std::string& text) {
   return TextOf<DataError>([&] { ParseXml(text, "a.xml"); });
 }
 
@@ -27,43 +27,47 @@ TEST(Xml, ReadsElementsAndText) {
 
 TEST(Xml, RefusesEntityBombs) {
   EXPECT_EQ(
-      ErrorOf("<!DOCTYPE a [<!ENTITY b \"xxxxxxxxxx\"><!ENTITY c \"&b;&b;&b;&b;\">]><a>&c;</a>"),
+      XmlErrorOf("<!DOCTYPE a [<!ENTITY b \"xxxxxxxxxx\"><!ENTITY c \"&b;&b;&b;&b;\">]><a>&c;</a>"),
       "[io.xml] a.xml: byte 0: document types and custom entities are not supported");
-  EXPECT_THAT(ErrorOf("<a>&lol9;</a>"), HasSubstr("unknown entity &lol9;"));
-  EXPECT_THAT(ErrorOf("<a><!ENTITY b 'x'></a>"), HasSubstr("document types and custom entities"));
+  EXPECT_THAT(XmlErrorOf("<a>&lol9;</a>"), HasSubstr("unknown entity &lol9;"));
+  EXPECT_THAT(XmlErrorOf("<a><!ENTITY b 'x'></a>"),
+              HasSubstr("document types and custom entities"));
 }
 
 TEST(Xml, LimitsDepthAndNumberOfElements) {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "<a>";
-  EXPECT_THAT(ErrorOf(deep), HasSubstr("nested deeper than 64 elements"));
+  EXPECT_THAT(XmlErrorOf(deep), HasSubstr("nested deeper than 64 elements"));
   std::string wide = "<a>";
   for (int i = 0; i < 100'000; ++i) wide += "<b/>";
-  EXPECT_THAT(ErrorOf(wide + "</a>"), HasSubstr("more than 100000 elements"));
+  EXPECT_THAT(XmlErrorOf(wide + "</a>"), HasSubstr("more than 100000 elements"));
 }
 
 TEST(Xml, RefusesTruncationAtEveryByte) {
   const std::string text = "<a b='c'><!-- d --><e>f&amp;<![CDATA[g]]></e><?h i?></a>";
   EXPECT_EQ(ParseXml(text, "a.xml").children.size(), 1u);
   for (size_t size = 0; size < text.size(); ++size)
-    EXPECT_THAT(ErrorOf(text.substr(0, size)), HasSubstr("[io.xml] a.xml: byte ")) << size;
+    EXPECT_THAT(XmlErrorOf(text.substr(0, size)), HasSubstr("[io.xml] a.xml: byte ")) << size;
 }
 
 TEST(Xml, RefusesMalformedText) {
-  EXPECT_THAT(ErrorOf("no element"), HasSubstr("byte 0: no element"));
-  EXPECT_THAT(ErrorOf("<a></b>"), HasSubstr("want </a>"));
-  EXPECT_THAT(ErrorOf("<a b='<'/>"), HasSubstr("byte 6: not well-formed"));
-  EXPECT_THAT(ErrorOf("<a></a><b/>"), HasSubstr("got text after the root element"));
-  EXPECT_THAT(ErrorOf("<a b></a>"), HasSubstr("byte 4: not well-formed (invalid token): got '>'"));
-  EXPECT_THAT(ErrorOf("<a b=c></a>"), HasSubstr("byte 5: not well-formed"));
-  EXPECT_THAT(ErrorOf("< a/>"), HasSubstr("byte 1: not well-formed (invalid token): got ' '"));
-  EXPECT_THAT(ErrorOf("<a>\xff</a>"),
+  EXPECT_THAT(XmlErrorOf("no element"), HasSubstr("byte 0: no element"));
+  EXPECT_THAT(XmlErrorOf("<a></b>"), HasSubstr("want </a>"));
+  EXPECT_THAT(XmlErrorOf("<a b='<'/>"), HasSubstr("byte 6: not well-formed"));
+  EXPECT_THAT(XmlErrorOf("<a></a><b/>"), HasSubstr("got text after the root element"));
+  EXPECT_THAT(XmlErrorOf("<a b></a>"),
+              HasSubstr("byte 4: not well-formed (invalid token): got '>'"));
+  EXPECT_THAT(XmlErrorOf("<a b=c></a>"), HasSubstr("byte 5: not well-formed"));
+  EXPECT_THAT(XmlErrorOf("< a/>"), HasSubstr("byte 1: not well-formed (invalid token): got ' '"));
+  EXPECT_THAT(XmlErrorOf("<a>\xff</a>"),
               HasSubstr("byte 3: not well-formed (invalid token): got 0xff"));
-  EXPECT_THAT(ErrorOf("<a b='c' b='d'/>"), HasSubstr("byte 9: duplicate attribute"));
-  EXPECT_THAT(ErrorOf("<a>&#0;</a>"), HasSubstr("character number out of range"));
-  EXPECT_THAT(ErrorOf("<a>&#x110000;</a>"), HasSubstr("character number out of range"));
-  EXPECT_THAT(ErrorOf("<a>&#99999999999;</a>"), HasSubstr("byte 3: character number out of range"));
-  EXPECT_THAT(ErrorOf("<a>& b</a>"), HasSubstr("byte 4: not well-formed (invalid token): got ' '"));
+  EXPECT_THAT(XmlErrorOf("<a b='c' b='d'/>"), HasSubstr("byte 9: duplicate attribute"));
+  EXPECT_THAT(XmlErrorOf("<a>&#0;</a>"), HasSubstr("character number out of range"));
+  EXPECT_THAT(XmlErrorOf("<a>&#x110000;</a>"), HasSubstr("character number out of range"));
+  EXPECT_THAT(XmlErrorOf("<a>&#99999999999;</a>"),
+              HasSubstr("byte 3: character number out of range"));
+  EXPECT_THAT(XmlErrorOf("<a>& b</a>"),
+              HasSubstr("byte 4: not well-formed (invalid token): got ' '"));
 }
 
 }  // namespace

@@ -11,8 +11,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kData = TestData();
-
 std::string_view PixelBytes(const Image& image) {
   return {reinterpret_cast<const char*>(image.pixels.data()), image.pixels.size()};
 }
@@ -25,12 +23,12 @@ Image Decode(std::string_view bytes, int channels) {
 
 // The expected bytes were recorded from TensorFlow's decode_jpeg with its defaults.
 TEST(Jpeg, EqualsTensorFlowBitForBit) {
-  const auto golden = nlohmann::json::parse(ReadText(kData / "io_preprocessing.json"));
+  const auto golden = nlohmann::json::parse(ReadText(TestData() + "/io_preprocessing.json"));
   Image image;  // is reused, while the size changes from image to image
   for (const auto& entry : golden["decoded"]) {
     const std::string name = entry["file"];
     SCOPED_TRACE(name);
-    DecodeImage(ReadText(kData / "io_images" / name), 3, &image);
+    DecodeImage(ReadText(TestData() + "/io_images/" + name), 3, &image);
     EXPECT_EQ(image.height, entry["shape"][0]);
     EXPECT_EQ(image.width, entry["shape"][1]);
     EXPECT_EQ(fmt::format("{:016x}", Fnv1a64(PixelBytes(image))),
@@ -40,7 +38,7 @@ TEST(Jpeg, EqualsTensorFlowBitForBit) {
 }
 
 TEST(Jpeg, ReplicatesGrayToColor) {
-  const std::string bytes = ReadText(kData / "io_images/digit_28_gray.jpg");
+  const std::string bytes = ReadText(TestData() + "/io_images/digit_28_gray.jpg");
   const Image gray = Decode(bytes, 1);
   const Image color = Decode(bytes, 3);
   ASSERT_EQ(gray.pixels.size(), 28u * 28u);
@@ -48,14 +46,14 @@ TEST(Jpeg, ReplicatesGrayToColor) {
 }
 
 TEST(Jpeg, RefusesToConvertCmykToGray) {
-  const std::string bytes = ReadText(kData / "io_images/cmyk.jpg");
+  const std::string bytes = ReadText(TestData() + "/io_images/cmyk.jpg");
   EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes, 1); }),
               HasSubstr("[io.image] jpeg: cannot be decoded to gray"));
   EXPECT_EQ(Decode(bytes, 3).height, 60);  // the decoder is usable after an error
 }
 
 TEST(Jpeg, RejectsTruncationAnywhere) {
-  const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
+  const std::string bytes = ReadText(TestData() + "/io_images/landscape_420.jpg");
   for (size_t size : {size_t{3}, size_t{20}, size_t{200}, bytes.size() / 2, bytes.size() - 20}) {
     EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes.substr(0, size), 3); }),
                 HasSubstr("[io.image] jpeg: "));
@@ -64,7 +62,7 @@ TEST(Jpeg, RejectsTruncationAnywhere) {
 }
 
 TEST(Jpeg, ThrowsOnlyDataErrorForFlippedBits) {
-  const std::string bytes = ReadText(kData / "io_images/tiny_odd.jpg");
+  const std::string bytes = ReadText(TestData() + "/io_images/tiny_odd.jpg");
   Image image;
   for (size_t offset = 0; offset < bytes.size(); ++offset) {
     DamagedBytes damaged{bytes};
@@ -108,7 +106,7 @@ TEST(Png, ConvertsBetweenGrayAndColor) {
 TEST(Png, DecodesOtherColorTypes) {
   for (const char* name : {"io_palette_alpha.png", "io_rgba16.png", "io_gray1_interlaced.png"}) {
     SCOPED_TRACE(name);
-    const std::string bytes = ReadText(kData / name);
+    const std::string bytes = ReadText(TestData() + "/" + name);
     const Image color = Decode(bytes, 3);
     ASSERT_EQ(color.height, 3);
     ASSERT_EQ(color.width, 5);

@@ -13,8 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kData = TestData();
-
 void ExpectRegionsEqualTheWhole(const std::string& bytes, int channels, int rounds,
                                 int divisor = 1) {
   Image whole;
@@ -47,7 +45,8 @@ TEST(JpegRegion, EqualsThatPartOfTheWholeImage) {
   for (const char* name : {"landscape_420", "portrait_444", "wide_422", "tall_progressive",
                            "square_gray", "tiny_odd", "restart_420", "cmyk"}) {
     SCOPED_TRACE(name);
-    ExpectRegionsEqualTheWhole(ReadText(kData / "io_images" / (std::string(name) + ".jpg")), 3, 40);
+    ExpectRegionsEqualTheWhole(ReadText(TestData() + "/io_images/" + std::string(name) + ".jpg"), 3,
+                               40);
   }
 }
 
@@ -78,7 +77,7 @@ TEST(JpegRegion, EqualsTheWholeIfScansAreMissing) {
 }
 
 TEST(JpegRegion, AccurateDctDiffersByUpTo5Levels) {
-  const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
+  const std::string bytes = ReadText(TestData() + "/io_images/landscape_420.jpg");
   Image fast, accurate;
   DecodeJpeg(bytes, 3, &fast);
   DecodeJpeg(bytes, 3, &accurate, DctMethod::kIntegerAccurate);

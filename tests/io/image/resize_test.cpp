@@ -11,14 +11,12 @@
 namespace carole::io {
 namespace {
 
-const std::filesystem::path kData = TestData();
-
 // Compares with results that were recorded from single TensorFlow operations on wide_422.jpg, with
 // values in [0, 1].
 class RecordedOps : public testing::Test {
  protected:
-  RecordedOps() : golden_(nlohmann::json::parse(ReadText(kData / "io_preprocessing.json"))) {
-    DecodeJpeg(ReadText(kData / "io_images/wide_422.jpg"), 3, &image_);
+  RecordedOps() : golden_(nlohmann::json::parse(ReadText(TestData() + "/io_preprocessing.json"))) {
+    DecodeJpeg(ReadText(TestData() + "/io_images/wide_422.jpg"), 3, &image_);
   }
 
   FloatImage Input() const { return ToFloats(image_.view(), 1.0f / 255.0f); }
@@ -91,7 +89,7 @@ ResizeTask Task(const Region& region, const PixelMap& map, bool mirrored = false
 }
 
 TEST_F(RecordedOps, FusedPassEqualsTensorFlow) {
-  const std::string bytes = ReadText(kData / "io_images/wide_422.jpg");
+  const std::string bytes = ReadText(TestData() + "/io_images/wide_422.jpg");
   std::vector<float> out(224 * 224 * 3);
   const auto run = [&](const ResizeTask& task) {
     LazyImage lazy_image;

@@ -8,6 +8,7 @@
 #include "io/tensorflow/tf_proto.h"
 #include "io/weights/open_weights.h"
 #include "tests/io/damage.h"
+#include "tests/io/read_values.h"
 #include "tests/support/test_data.h"
 
 namespace carole::io {
@@ -18,12 +19,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const std::string kFolder = TestData() + "/tf_checkpoints/";
-
-std::vector<float> ReadValues(const WeightsSource& reader, const std::string& name) {
-  std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
-  reader.Read(name, values);
-  return values;
-}
 
 // Element i is first + i/4.
 std::vector<float> Values(const Shape& shape, float first) {

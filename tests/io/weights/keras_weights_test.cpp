@@ -8,6 +8,7 @@
 #include "io/checkpoint/hdf5.h"
 #include "io/weights/open_weights.h"
 #include "tests/io/damage.h"
+#include "tests/io/read_values.h"
 
 namespace carole::io {
 namespace {
@@ -16,12 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
-
-std::vector<float> ReadValues(const WeightsSource& reader, const std::string& name) {
-  std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
-  reader.Read(name, values);
-  return values;
-}
 
 class KerasWeightsTest : public ::testing::Test {
  protected:

@@ -5,6 +5,7 @@
 
 #include "io/weights/open_weights.h"
 #include "tests/io/damage.h"
+#include "tests/io/read_values.h"
 #include "tests/support/test_data.h"
 
 namespace carole::io {
@@ -39,12 +40,6 @@ class FakeFile : public WeightsSource {
   std::vector<std::string> names_;
   std::map<std::string, Shape> shapes_;
 };
-
-std::vector<float> ReadValues(const WeightsSource& reader, const std::string& name) {
-  std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
-  reader.Read(name, values);
-  return values;
-}
 
 TEST(MappedWeights, KeepsNamesThatTheFileHas) {
   const FakeFile file({{"net/a/weights", {2}}, {"other", {3}}});

@@ -101,7 +101,7 @@ TEST(ReplicaAuditTest, RepairsEachPartOfAReplica) {
   for (const Damage& damage : kDamages) EXPECT_THAT(log, HasSubstr(damage.name));
 }
 
-constexpr int64_t kBadStep = 2;
+constexpr int64_t kFlippedStep = 2;
 
 // The bit flips after the gradients of the step were computed, and before the audit.
 DisturbedRun WithFlippedBit(const std::function<float&(TrainStep&)>& which) {
@@ -111,7 +111,7 @@ DisturbedRun WithFlippedBit(const std::function<float&(TrainStep&)>& which) {
         if (rank != 1) return;
         const int last = step.store().ready_order().back();
         SetGradientHook([=, &step](VariableStore&, int variable, int64_t) {
-          if (number == kBadStep && variable == last) FlipBit(which(step));
+          if (number == kFlippedStep && variable == last) FlipBit(which(step));
         });
       }};
 }

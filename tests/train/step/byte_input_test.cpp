@@ -2,17 +2,17 @@
 // the normalized values.
 #include <gtest/gtest.h>
 
-#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/precision_problem.h"
-#include "tests/support/walled_backend.h"
-#include "tests/train/rank_training.h"
+#include "tests/train/step/device_training.h"
 
 namespace carole::train {
 namespace {
 
+using carole::testing::MakeEarlyCopying;
+using carole::testing::MakeEmulatedCuda;
+using carole::testing::MakeWalledReference;
 using carole::testing::RankTraining;
 using carole::testing::TrainingOutcome;
-using carole::testing::WalledBackend;
 
 constexpr int64_t kSide = 8;
 constexpr NormalizeAttributes kLenets{.subtract = {128, 128, 128}, .multiply = 1.0f / 128};
@@ -35,7 +35,7 @@ RankTraining TrainingOn(DType image_dtype) {
 
 // Applies `change` to both trainings.
 template <typename Change>
-void ExpectSameBits(const Change& change) {
+void ExpectSameBitsFromBytes(const Change& change) {
   RankTraining floats = TrainingOn(DType::kF32), bytes = TrainingOn(DType::kU8);
   change(floats);
   change(bytes);
@@ -48,12 +48,12 @@ TEST(ByteInput, GivesTheSameBitsAsNormalizedValues) {
   for (const BackendEntry& entry : kBackends) {
     if (!entry.unavailable_reason().empty()) continue;
     SCOPED_TRACE(entry.name);
-    ExpectSameBits([&](RankTraining& t) { t.backend = entry.make; });
+    ExpectSameBitsFromBytes([&](RankTraining& t) { t.backend = entry.make; });
   }
 }
 
 TEST(ByteInput, GivesTheSameBitsOnRanksAndInMicroBatches) {
-  ExpectSameBits([](RankTraining& t) {
+  ExpectSameBitsFromBytes([](RankTraining& t) {
     t.num_ranks = 2;
     t.rows = 2;
     t.options.accumulation_steps = 2;
@@ -71,24 +71,13 @@ TEST(ByteInput, GivesTheSameBitsInBf16) {
   const std::string problem =
       carole::testing::PrecisionProblem(Precision::kBf16, *MakeOneDnnBackend(1));
   if (!problem.empty()) GTEST_SKIP() << "skipped: " << problem;
-  ExpectSameBits([](RankTraining& t) { t.backend = MakeNarrowOneDnn; });
-}
-
-std::unique_ptr<Backend> MakeWalledReference(int threads) {
-  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads));
-}
-std::unique_ptr<Backend> MakeEarlyCopying(int threads) {
-  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads),
-                                         carole::testing::CopyTime::kEarly);
-}
-std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
-  return std::make_unique<WalledBackend>(carole::testing::MakeEmulatedCudaBackend(threads));
+  ExpectSameBitsFromBytes([](RankTraining& t) { t.backend = MakeNarrowOneDnn; });
 }
 
 // The bytes are copied while the previous step runs. A kernel of the replayed step normalizes them.
 TEST(ByteInput, GivesTheSameBitsOnDevices) {
   for (auto* make : {MakeWalledReference, MakeEarlyCopying, MakeEmulatedCuda}) {
-    ExpectSameBits([&](RankTraining& t) {
+    ExpectSameBitsFromBytes([&](RankTraining& t) {
       t.backend = make;
       t.run_ahead = true;
     });

@@ -24,7 +24,7 @@ json CasesOf(const std::string& file) {
 // Reads the recorded runs of TF-Slim's nets and of the other programs, with the same keys for both.
 // In the former file, some values are the same for all runs and are not listed for each; the latter
 // file uses other keys.
-std::vector<json> ReadCases() {
+std::vector<json> ReadTrajectories() {
   std::vector<json> cases;
   for (json row : CasesOf("trajectories.json")) {
     row.update({{"batch", 4}, {"weight_decay", 4e-5}, {"epsilon", 1.0}, {"biased_variance", true}});
@@ -43,7 +43,7 @@ std::vector<json> ReadCases() {
 }
 
 const std::vector<json>& Cases() {
-  static const std::vector<json> cases = ReadCases();
+  static const std::vector<json> cases = ReadTrajectories();
   return cases;
 }
 
