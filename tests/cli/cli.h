@@ -14,6 +14,8 @@ namespace carole::testing {
 
 using Words = std::vector<std::string>;
 
+inline constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";  // may be missing
+
 // Returns the command line of CAROLE_BINARY with these arguments, under `mpirun -np ranks` if ranks
 // > 1.
 Words CaroleWords(const Words& arguments, int ranks = 1);

@@ -13,7 +13,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kFaults[] = {
+constexpr const char* kListedFaults[] = {
     "kill",         "segv",       "abort",        "exit",     "quit",      "freeze",
     "sigterm",      "sigint",     "sigusr1",      "sigxcpu",  "nan_stop",  "freeze_and_return",
     "slow_compute", "slow_input", "slow_network", "nan_skip", "full_disk", "flip_gradient",
@@ -36,7 +36,8 @@ std::string Row(const std::string& fault, const std::string& point) {
 
 TEST(DrillFlags, ListHasEveryFault) {
   const std::string list = RunToEnd({"drill", "--list"}).out;
-  for (const std::string fault : kFaults) EXPECT_THAT(list, ContainsRegex(Row(fault, "[a-z]+")));
+  for (const std::string fault : kListedFaults)
+    EXPECT_THAT(list, ContainsRegex(Row(fault, "[a-z]+")));
   EXPECT_THAT(list, Not(HasSubstr("lost_host"))) << "there is only one host";
 }
 

@@ -11,7 +11,6 @@
 namespace carole::testing {
 namespace {
 
-const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
 // Returns the relative tolerance. The log has four digits. The tolerance is larger if TensorFlow's
 // own losses change when one bit of its initial weights changes, which shows after some steps;
 // losses.py explains why.
@@ -23,9 +22,9 @@ double ToleranceAt(size_t step, const nlohmann::json& run) {
 class Losses : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "skipped: no " << kRawDir;
+    if (!std::filesystem::exists(kFashionMnist)) GTEST_SKIP() << "skipped: no " << kFashionMnist;
     recorded_ = nlohmann::json::parse(std::ifstream(TestData() + "/fashion_mnist_losses.json"));
-    RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
+    RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kFashionMnist,
               "--dataset_dir", data_dir_, "--max_images=" + recorded_["images"].dump()});
   }
 

@@ -8,8 +8,6 @@
 namespace carole::testing {
 namespace {
 
-const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
-
 class PrecisionTest : public CliTest {
  protected:
   // Runs a shorter form of the demo's training.
@@ -30,8 +28,8 @@ class PrecisionTest : public CliTest {
 };
 
 TEST_F(PrecisionTest, Bf16IsAboutAsAccurate) {
-  if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "skipped: no " << kRawDir;
-  RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
+  if (!std::filesystem::exists(kFashionMnist)) GTEST_SKIP() << "skipped: no " << kFashionMnist;
+  RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kFashionMnist,
             "--dataset_dir", folder_ / "fashion", "--max_images=4000"});
   const ProcessResult narrow = Train("bf16");
   if (narrow.exit_code != 0) {
