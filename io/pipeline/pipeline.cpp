@@ -257,8 +257,9 @@ class Pipeline : public BatchSource {
     for (const int64_t record : batch.records) counts_.hash += reader_.HashOf(record);
     for (auto failure = slot.failures.rbegin(); failure != slot.failures.rend(); ++failure)
       if (failure->first < planned) RemoveRow(slot, failure->first);
-    if (!slot.failures.empty() && !slot.soft_labels.empty()) {
-      // Transforms mix all rows, so the others must hold something sensible, too.
+    if (!slot.failures.empty()) {
+      // Batch norm and transforms use all rows. Those that failed hold rows of an earlier batch.
+      if (batch.valid == 0) ClearRow(slot, 0);
       for (int64_t row = batch.valid; row < options_.local_batch; ++row) CopyRow(slot, 0, row);
       Transform(slot);
     }
@@ -278,6 +279,16 @@ class Pipeline : public BatchSource {
 
   // Replaces a row by the last valid row, which then is no longer valid.
   void RemoveRow(Slot& slot, int64_t row) { CopyRow(slot, --slot.batch.valid, row); }
+
+  void ClearRow(Slot& slot, int64_t row) const {
+    const int64_t values = reader_.values_per_image();
+    const auto clear = [&](auto& images) {
+      if (!images.empty()) std::fill_n(images.begin() + row * values, values, 0);
+    };
+    clear(slot.images);
+    clear(slot.pixels);
+    slot.labels[row] = 0;
+  }
 
   void CopyRow(Slot& slot, int64_t from, int64_t to) const {
     const int64_t values = reader_.values_per_image();

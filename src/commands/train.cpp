@@ -191,6 +191,8 @@ train::RunMetadata MakeRunMetadata(const TrainConfig& config, const TrainPlan& p
       {train::kBatchNormDecay, fmt::format("{}", statistics_decay)},
       {train::kMaxSteps, std::to_string(config.trainer.max_number_of_steps)},
       {train::kFlags, JoinFlags(config.given_flags)}});
+  if (config.quantize_delay >= 0)
+    metadata[train::kQuantizeDelay] = std::to_string(config.quantize_delay);
   if (config.step.reproducible && !context.backend().is_asynchronous())
     metadata.merge(CheckKernelsMatch(context));
   return metadata;

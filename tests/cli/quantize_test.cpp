@@ -89,7 +89,9 @@ TEST_F(QuantizeTest, FloatRunsAreFineTunedButNotResumed) {
 }
 
 TEST_F(QuantizeTest, AQuantizedRunGoesOnWithoutQuantization) {
-  Train(train_dir_, 2, {"--quantize_delay=0"});
+  Train(train_dir_, 1, {"--quantize_delay=1"});
+  EXPECT_THAT(Train(train_dir_, 2, {"--quantize_delay=0"}).err,
+              HasSubstr("--quantize_delay: the run used 1 so far and now continues with 0"));
   EXPECT_THAT(Train(train_dir_, 3).err, HasSubstr("224 variables of quantization are dropped"));
   EXPECT_TRUE(FailsWith(Carole(Arguments(folder_ / "other", 3,
                                          {"--quantize_delay=0", "--checkpoint_path=" + train_dir_,

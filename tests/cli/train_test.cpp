@@ -74,6 +74,12 @@ TEST_F(TrainTest, RunningStatisticsAreTheMeanOfRanksOrThoseOfRank0) {
   train(train_dir_, "--noaverage_statistics", 1);
   train(train_dir_, "--noaverage_statistics", 2);
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "first"));
+  for (const std::string flag : {"--reproducible", "--local_sgd_steps=2"}) {
+    const ProcessResult refused = Carole(
+        TrainWords(folder_ / "other", {"--model_name=lenet", "--noaverage_statistics", flag}));
+    EXPECT_TRUE(
+        FailsWith(refused, 64, {"--noaverage_statistics: does not fit", flag.substr(0, 8)}));
+  }
 }
 
 TEST_F(TrainTest, LogsAsTfSlimAndLearns) {
@@ -173,11 +179,11 @@ TEST_F(TrainTest, NoRankAppliesGradientsThatAreNotFinite) {
                         {"after step 1: not finite", "rank 0: gradient of LeNet/",
                          "rank 1: gradient of LeNet/", "diverged", "there is no checkpoint yet"}));
   Words skipping = hot;
-  skipping.push_back("--on_nan=skip");
+  skipping.insert(skipping.end(), {"--on_nan=skip", "--loss_scale=1024"});
   const ProcessResult skipped = Carole(TrainWords(train_dir_, skipping), 2);
   EXPECT_THAT(skipped.err, HasSubstr("all ranks skip this step"));
   EXPECT_THAT(skipped.err, ::testing::Not(HasSubstr("global step 2:")));
-  EXPECT_TRUE(FailsWith(skipped, 78, {"diverged"}));
+  EXPECT_TRUE(FailsWith(skipped, 78, {"diverged", ", or a --loss_scale below 1024"}));
 }
 
 TEST_F(TrainTest, ResumesBitwiseAfterKill) {

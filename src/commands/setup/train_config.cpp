@@ -21,6 +21,12 @@ void Validate(const TrainConfig& config) {
          .problem = "nothing is evaluated",
          .hint = "give " + Option("eval_every") + " or " + Option("epochs_per_eval") + " as well"});
   }
+  if (!config.step.average_statistics &&
+      (config.step.reproducible || config.step.local_sgd_steps > 0)) {
+    throw UsageError("[flags] " + Option("noaverage_statistics") + ": does not fit " +
+                     Option(config.step.reproducible ? "reproducible" : "local_sgd_steps") +
+                     ", with which all ranks have the same statistics; leave one of them out");
+  }
   if (config.net.model.quantization && !config.step.average_statistics) {
     throw UsageError("[flags] " + Option("noaverage_statistics") + ": does not fit " +
                      Option("quantize_delay") +

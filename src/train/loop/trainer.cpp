@@ -495,9 +495,12 @@ void Trainer::HandleSkippedStep(const StepResult& result) {
 
 // Throws on every rank, as loss and weights are the same everywhere.
 void Trainer::ThrowDiverged(const std::string& what) const {
+  const LossScale& scale = step_.loss_scale();
+  const bool is_scaled = scale.value() > 1 && !scale.is_dynamic();
   throw ConfigError(fmt::format(
-      "[train] after step {}: not finite: {}; the run has diverged: try a {} below {:g}{}",
+      "[train] after step {}: not finite: {}; the run has diverged: try a {} below {:g}{}{}",
       state_.step, what, Option("learning_rate"), last_rate_,
+      is_scaled ? fmt::format(", or a {} below {:g}", Option("loss_scale"), scale.value()) : "",
       options_.train_dir.empty() ? ""
       : saved_step_ < 0          ? "; there is no checkpoint yet"
                                  : "; the last checkpoint is intact"));

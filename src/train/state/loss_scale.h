@@ -36,6 +36,7 @@ class LossScale {
   }
 
   double value() const { return value_; }
+  bool is_dynamic() const { return options_.is_dynamic; }
 
   // Call this after a step that was applied.
   void RecordGoodStep();

@@ -111,6 +111,7 @@ void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now) {
                   "earlier ones too, with the new size",
                   Option("train_epochs"), Option("epochs_per_eval")));
   LogDifference(LogLevel::kWarning, kReader, before, now, kOptimizer, Option("optimizer"));
+  LogDifference(LogLevel::kWarning, kReader, before, now, kQuantizeDelay, Option("quantize_delay"));
   LogDifference(LogLevel::kInfo, kReader, before, now, kRecordOrder, "records",
                 "; a new epoch begins");
   LogDifference(LogLevel::kWarning, kReader, before, now, kSplit, Option("dataset_split_name"),

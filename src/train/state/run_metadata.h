@@ -23,6 +23,7 @@ inline constexpr char kNumClasses[] = "num_classes";
 inline constexpr char kLabelsOffset[] = "labels_offset";
 inline constexpr char kPrecision[] = "precision";
 inline constexpr char kOptimizer[] = "optimizer";
+inline constexpr char kQuantizeDelay[] = "quantize_delay";     // of a quantized net
 inline constexpr char kVersion[] = "version";                  // of the program
 inline constexpr char kBatchNormDecay[] = "batch_norm_decay";  // 0: the net has no batch norm
 inline constexpr char kMaxSteps[] = "max_number_of_steps";
