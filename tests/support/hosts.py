@@ -217,9 +217,13 @@ class Hosts:
 
     @staticmethod
     def blocks(process, number):
-        """Whether a command that start() started has blocked a signal."""
+        """Whether a command that start() started has blocked a signal or waits for signals."""
         try:
-            with open(f"/proc/{Hosts.child(process)}/status", encoding="ascii") as file:
+            folder = f"/proc/{Hosts.child(process)}"
+            with open(f"{folder}/syscall", encoding="ascii") as file:
+                if file.read().startswith("128 "):  # rt_sigtimedwait, which lifts the block while it waits
+                    return True
+            with open(f"{folder}/status", encoding="ascii") as file:
                 return int(re.search(r"^SigBlk:\s*(\w+)", file.read(), re.MULTILINE)[1], 16) >> (number - 1) & 1 == 1
         except OSError:
             return False  # it has not begun
