@@ -258,8 +258,7 @@ class Pipeline : public BatchSource {
     for (auto failure = slot.failures.rbegin(); failure != slot.failures.rend(); ++failure)
       if (failure->first < planned) RemoveRow(slot, failure->first);
     if (!slot.failures.empty()) {
-      // Batch norm and transforms use all rows. Those that failed hold rows of an earlier batch.
-      if (batch.valid == 0) ClearRow(slot, 0);
+      // Batch norm and transforms use all rows, so the others must hold something sensible, too.
       for (int64_t row = batch.valid; row < options_.local_batch; ++row) CopyRow(slot, 0, row);
       Transform(slot);
     }
@@ -279,16 +278,6 @@ class Pipeline : public BatchSource {
 
   // Replaces a row by the last valid row, which then is no longer valid.
   void RemoveRow(Slot& slot, int64_t row) { CopyRow(slot, --slot.batch.valid, row); }
-
-  void ClearRow(Slot& slot, int64_t row) const {
-    const int64_t values = reader_.values_per_image();
-    const auto clear = [&](auto& images) {
-      if (!images.empty()) std::fill_n(images.begin() + row * values, values, 0);
-    };
-    clear(slot.images);
-    clear(slot.pixels);
-    slot.labels[row] = 0;
-  }
 
   void CopyRow(Slot& slot, int64_t from, int64_t to) const {
     const int64_t values = reader_.values_per_image();
@@ -336,19 +325,21 @@ class Pipeline : public BatchSource {
   void FillRow(Slot& slot, int64_t row, SampleReader::Scratch& scratch) {
     const auto values = static_cast<size_t>(reader_.values_per_image());
     const auto read = [&](auto& images) {
-      reader_.Read(slot.records[row], slot.batch.epoch, scratch,
-                   std::span(images).subspan(row * values, values), &slot.labels[row], counters_);
-    };
-    try {
-      if (options_.dtype == DType::kU8) {
-        read(slot.pixels);
-      } else {
-        read(slot.images);
+      const auto image = std::span(images).subspan(row * values, values);
+      try {
+        reader_.Read(slot.records[row], slot.batch.epoch, scratch, image, &slot.labels[row],
+                     counters_);
+      } catch (...) {
+        std::ranges::fill(image, 0);  // it holds an image of an earlier batch
+        slot.labels[row] = 0;
+        const std::lock_guard lock(mutex_);
+        slot.failures.emplace_back(row, std::current_exception());
       }
-    } catch (...) {
-      slot.labels[row] = 0;
-      const std::lock_guard lock(mutex_);
-      slot.failures.emplace_back(row, std::current_exception());
+    };
+    if (options_.dtype == DType::kU8) {
+      read(slot.pixels);
+    } else {
+      read(slot.images);
     }
     if (slot.rows_left.fetch_sub(1) == 1) {
       if (slot.failures.empty()) Transform(slot);

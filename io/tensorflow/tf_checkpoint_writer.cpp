@@ -42,7 +42,7 @@ std::vector<TfBundleEntry> AppendData(Sink& file, std::span<const TfTensor> tens
 void WriteTfCheckpoint(const std::string& prefix, std::vector<TfTensor> tensors) {
   std::ranges::sort(tensors, {}, &TfTensor::name);
   std::array<std::unique_ptr<Sink>, 2> files = {CreateFile(prefix + ".data-00000-of-00001"),
-                                                CreateFile(prefix + ".index")};
+                                                CreateFile(prefix + std::string(kIndexSuffix))};
   const std::vector<TfBundleEntry> entries = AppendData(*files[0], tensors);
   LeveldbTableWriter table(*files[1]);
   table.Add("", SerializeBundleHeader({.num_shards = 1}));
